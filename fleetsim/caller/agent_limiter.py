@@ -57,6 +57,11 @@ class AgentLimiter:
         """Take other ``breaker_failures`` and another ``breaker_pause_s``; the slots stay as many as they are."""
         self._settings = settings
 
+    def share(self, hubs: int) -> None:
+        """Keep this hub's part of the slots, so that the limits hold for a fleet of ``hubs``; at least one an agent."""
+        most, per_agent = self._settings.calls_max, self._settings.calls_per_agent_max
+        self._slots.resize(max(1, most // hubs), per_owner=max(1, per_agent // hubs))
+
     def refuses(self, agent: str) -> bool:
         """Whether work for the agent would be refused now: its breaker is open, or one call is trying it again."""
         state = self._states.get(agent)
@@ -220,9 +225,15 @@ class CallSlots:
     """
 
     def __init__(self, shared: int, *, per_owner: int) -> None:
-        self._free, self._per_owner = shared, per_owner
+        self._free = self._shared = shared
+        self._per_owner = per_owner
         self._taken: Counter[str] = Counter()
         self._waiting: dict[str, tuple[_Queue, _Queue]] = {}
+
+    def resize(self, shared: int, *, per_owner: int) -> None:
+        """Change the numbers of slots; calls under way keep theirs."""
+        self._free += shared - self._shared
+        self._shared, self._per_owner = shared, per_owner
 
     async def take(self, owner: str, *, first: bool) -> None:
         """Wait for a slot and take it. Each ``take`` needs a ``give``."""

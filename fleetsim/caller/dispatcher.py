@@ -105,7 +105,7 @@ class Dispatcher:
             error = UnknownTarget("a task is one agent's", hint="name that agent as the one target")
             raise self._dropped(request, "target_unresolved", error)
         (agent,) = agents
-        if (holder := self._tracker.find(agent, task_id)) is not None:
+        if (holder := await self._tracker.find_holder(agent, task_id)) is not None:
             return await self._answer(request, holder)
         last = await self._ledger.last_outcome(agent, task_id=task_id)
         last_record = await self._ledger.request(last.correlation_id) if last is not None else None
@@ -122,7 +122,7 @@ class Dispatcher:
 
     async def _answer(self, request: SkillRequest, holder: str) -> str:
         """Answer the question of the open request that has the task."""
-        track = self._tracker.track(holder)
+        track = await self._tracker.find_track(holder)
         if track is None or track.asking.question is None:
             raise self._busy(request, holder)
         answer = Answer(
@@ -203,6 +203,11 @@ class Dispatcher:
         if left > 0:
             error = UnknownTarget(f"cooldown: {skill} at {agent} may be asked again in {left:.1f} s")
             raise self._dropped(request, "cooldown", error)
+
+    def note_elsewhere(self, event: RequestAccepted) -> None:
+        """Another hub accepted a request: its skill cools down here, too."""
+        if event.agent is not None and event.skill is not None and event.skill in self.cooldowns_s:
+            self._last[event.agent, event.skill] = self._runtime.clock.monotonic()
 
     async def _record(self, records: Sequence[RequestRecord], run: RunRecord | None) -> bool:
         if not await self._accepted(records, run):

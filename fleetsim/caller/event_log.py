@@ -6,6 +6,9 @@ one for the effects.
 
 Readers within the hub receive an event at once. A reader that may come back to another run of the hub, and ask for the
 events after a number, receives an event once it is in the journal (decision 0024).
+
+Hubs that share a ledger share the journal, which gives events their numbers: readers of the journal receive the events
+of all hubs in its order, and readers within the hub its own ones at once, those of other hubs only if they want them.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -46,9 +49,11 @@ class Subscription:
         wanted: Callable[[Event], bool] | None,
         about: str | None,
         after_seq: int = 0,
+        everywhere: bool = False,
     ) -> None:
         self.kinds = kinds
         self.about = about
+        self.everywhere = everywhere
         self._wanted = wanted
         self._after_seq = after_seq
         self._waiting: deque[Event] = deque()
@@ -85,6 +90,12 @@ class Subscription:
         batch = tuple(waiting)
         waiting.clear()
         return batch
+
+    def clear(self) -> int:
+        """Drop the events that wait; the number of them."""
+        count = len(self._waiting)
+        self._waiting.clear()
+        return count
 
     def __aiter__(self) -> Subscription:
         return self
@@ -142,8 +153,20 @@ class _Readers:
         self._of_kind.clear()
         return True
 
-    def tell(self, event: Event) -> None:
-        """Offer an event to its readers. An event of no request also goes to readers about one request."""
+    def tell(self, event: Event, *, elsewhere: bool = False) -> None:
+        """Offer an event to its readers. An event of no request also goes to readers about one request.
+
+        ``elsewhere``: it is another hub's.
+        """
+        if elsewhere:
+            for reader in list(self):
+                if (
+                    reader.everywhere
+                    and isinstance(event, reader.kinds)
+                    and reader.about in {None, event.correlation_id}
+                ):
+                    reader.offer(event)
+            return
         kind = type(event)
         readers = self._of_kind.get(kind)
         if readers is None:
@@ -166,6 +189,8 @@ class EventLog:
         self._keep_max = keep_max
         self._readers, self._journal_readers = _Readers(), _Readers()
         self._holding = False
+        self._shared = False
+        self._own_settled = 0
         self._dropped_before = 0
         self._seq = self._recorded_seq = self._settled_seq = first_seq
         self._more_settled = asyncio.Event()
@@ -173,7 +198,7 @@ class EventLog:
     @property
     def last_seq(self) -> int:
         """The number of the newest event; 0 before the first."""
-        return self._seq
+        return self._recorded_seq if self._shared else self._seq
 
     @property
     def recorded_seq(self) -> int:
@@ -196,13 +221,42 @@ class EventLog:
         self._recorded_seq = max(self._recorded_seq, seq)
         self._settle_up_to(seq)
 
+    def share(self, after_seq: int) -> None:
+        """From now on the journal gives the numbers, after ``after_seq``: ``deliver`` has its events."""
+        self._shared, self._recorded_seq = True, after_seq
+
+    def deliver(self, events: Sequence[tuple[Event, bool]]) -> None:
+        """Hand events of the shared journal to its readers, each with whether this hub published it."""
+        for event, own in events:
+            self._keep(event)
+            if own:
+                self._own_settled += 1
+            elif self._readers:
+                self._seq += 1
+                self._own_settled += 1
+                self._readers.tell(replace(event, seq=self._seq), elsewhere=True)
+            self._journal_readers.tell(event)
+            self._recorded_seq = event.seq
+        self._more_settled.set()
+        self._more_settled.clear()
+
+    def forgo(self, count: int) -> None:
+        """``count`` events of this hub will not reach the journal: another hub publishes them."""
+        self._own_settled += count
+
+    def _keep(self, event: Event) -> None:
+        self._kept.append(event)
+        if len(self._kept) >= self._keep_max + SPARE:
+            del self._kept[: -self._keep_max]
+
     def publish(self, event: E, **about: Any) -> E:
         """Give an event the next number and the time, set the members in ``about``, and hand it to its readers."""
         self._seq += 1
         event = replace(event, seq=self._seq, at=self._clock.now(), **about)
-        self._kept.append(event)
-        if len(self._kept) >= self._keep_max + SPARE:
-            del self._kept[: -self._keep_max]
+        if self._shared:
+            self._readers.tell(event)
+            return event
+        self._keep(event)
         self._readers.tell(event)
         if not self._holding:
             self._settle_up_to(self._seq)
@@ -210,13 +264,19 @@ class EventLog:
 
     def record(self, seq: int) -> None:
         """The events up to ``seq`` are in the journal: its readers get them, and wait for the journal from now on."""
+        if self._shared:
+            self._holding = True
+            return
         self._recorded_seq, self._holding = max(self._recorded_seq, seq), True
         self._settle_up_to(seq)
 
     def release(self) -> None:
         """The journal cannot be written now: its readers get events at once, until the next ``record``."""
         self._holding = False
-        self._settle_up_to(self._seq)
+        if not self._shared:
+            self._settle_up_to(self._seq)
+        self._more_settled.set()
+        self._more_settled.clear()
 
     def _settle_up_to(self, seq: int) -> None:
         if seq <= self._settled_seq:
@@ -231,7 +291,7 @@ class EventLog:
     async def settle(self) -> None:
         """Wait until all events up to now are in the journal, or the journal cannot be written."""
         last = self._seq
-        while self._settled_seq < last:
+        while (self._own_settled if self._shared else self._settled_seq) < last and self._holding:
             await self._more_settled.wait()
 
     def recent(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
@@ -252,26 +312,27 @@ class EventLog:
         wanted: Callable[[Event], bool] | None = None,
         about: str | None = None,
         journaled: bool = False,
+        everywhere: bool = False,
     ) -> Subscription:
         """Receive events from now on; with ``after_seq``, the kept events after it first.
 
         Only events of ``kinds`` that ``wanted`` accepts are queued, so that the others do not wake the reader. A reader
         ``about`` one request receives its events and those of no request, and costs the events of others nothing.
         ``journaled``: each event once it is in the journal, or at once while nothing can be written there.
+        ``everywhere``: events of other hubs of a shared journal too, which a ``journaled`` reader always gets.
         """
-        after = self._known(after_seq)
-        reader = Subscription(keep_max, self._unsubscribe, kinds, wanted, about, after)
-        for event in self._kept[self._place(after) : self._place(self._settled_seq) if journaled else None]:
+        newest = self.last_seq if journaled else self._seq
+        # A number that this log has not reached belongs to another log: the reader starts now.
+        after = newest if after_seq is None else min(after_seq, newest)
+        reader = Subscription(keep_max, self._unsubscribe, kinds, wanted, about, after, everywhere)
+        past = self._kept[
+            self._place(after) : self._place(self._settled_seq) if journaled and not self._shared else None
+        ]
+        for event in past if journaled or not self._shared else ():
             if (about is None or event.correlation_id in {about, None}) and isinstance(event, kinds):
                 reader.offer(event)
         (self._journal_readers if journaled else self._readers).add(reader)
         return reader
-
-    def _known(self, seq: int | None) -> int:
-        """The number after which a reader starts. A number that this log has not reached belongs to another log: the
-        reader starts now.
-        """
-        return self._seq if seq is None else min(seq, self._seq)
 
     def _unsubscribe(self, reader: Subscription) -> None:
         if self._readers.drop(reader) or self._journal_readers.drop(reader):

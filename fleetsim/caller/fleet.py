@@ -319,6 +319,8 @@ class FleetSettings:
     """Where its words change: up, degraded, down."""
     ledger: str | None = None
     """The ledger in PostgreSQL: postgresql://USER@HOST/DATABASE?schema=FLEET, read at start; else a file (--state)."""
+    lease_s: Annotated[float, Field(ge=1, le=30, strict=True)] = 30.0
+    """How long a hub on PostgreSQL owns its requests after its last write; then another hub takes them over."""
     keep: RetentionSettings = field(default_factory=RetentionSettings)
     """How much the hub's ledger keeps of requests that have ended."""
     alerts: AlertSettings = field(default_factory=AlertSettings)
@@ -344,7 +346,7 @@ class FleetConfig:
         return next((entry for entry in self.agents if entry.name == name), None)
 
 
-AT_START = frozenset({"ledger", "calls_max", "calls_per_agent_max", "rates", "health"})
+AT_START = frozenset({"ledger", "lease_s", "calls_max", "calls_per_agent_max", "rates", "health"})
 """Settings that a running hub does not take up: calls hold slots, and the ledger and the day's figures are in use."""
 
 

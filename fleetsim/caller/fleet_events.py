@@ -314,6 +314,22 @@ class HubStarted(Event, frozen=True, kw_only=True):
     pid: int
 
 
+class HubTookOver(Event, frozen=True, kw_only=True):
+    """The hub took over requests of a hub that left or lost its lease."""
+
+    TOPIC: ClassVar[str] = "hub.took_over"
+    level: Level = Level.WARN
+    requests: int
+
+
+class HubLeaseLost(Event, frozen=True, kw_only=True):
+    """The hub lost its lease: other hubs own the requests that it dropped, and it joined the fleet again."""
+
+    TOPIC: ClassVar[str] = "hub.lease_lost"
+    level: Level = Level.WARN
+    dropped: int
+
+
 class HubStopping(Event, frozen=True, kw_only=True):
     """The hub is closing."""
 

@@ -26,12 +26,13 @@ from fleetsim.caller.events import (
     TaskBound,
     VetoWindowMoved,
 )
-from fleetsim.caller.ledger import RequestRecord
+from fleetsim.caller.ledger import MessageKind, RequestRecord
+from fleetsim.caller.shared_tracker import SharedTracker
 from fleetsim.caller.track import Track
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.extensions import PERSON_ONLY, HitlMode
-from fleetsim.model.work import Answer, OutcomeKind, Question, SkillRequest, Source
+from fleetsim.model.work import DEFAULT_SKILL, Answer, OutcomeKind, Question, SkillRequest, Source
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 
@@ -59,19 +60,26 @@ class HitlMonitor:
         self._events = events
         self._workers = Workers("hitl")
         self._vetoes: dict[str, Veto] = {}
+        self._elsewhere: dict[str, Veto] = {}
+        """Work of other hubs that may be stopped."""
         self._gates: dict[str, bool] = {}
         """Gated work in progress, and whether its agent has asked a question."""
 
     def vetoes(self) -> tuple[Veto, ...]:
         """Work that may be stopped now, oldest first."""
-        return tuple(self._vetoes.values())
+        now = self._runtime.clock.now()
+        elsewhere = [veto for veto in self._elsewhere.values() if veto.expires_at > now]
+        return (*self._vetoes.values(), *elsewhere)
 
-    def veto(self, correlation_id: str, *, by: str = "operator") -> bool:
-        """Stop work whose window is open. False if there is none."""
+    async def veto(self, correlation_id: str, *, by: str = "operator") -> bool:
+        """Stop work whose window is open, at the hub that owns it. False if there is none."""
         if correlation_id not in self._vetoes or self._tracker.open_tracks.get(correlation_id) is None:
-            return False
+            elsewhere = any(correlation_id == one.correlation_id for one in self.vetoes())
+            if not elsewhere or not isinstance(self._tracker, SharedTracker):
+                return False
+            return await self._tracker.pass_on(correlation_id, MessageKind.VETO, by=by)
         del self._vetoes[correlation_id]
-        self._tracker.cancel(correlation_id, by=by)
+        await self._tracker.cancel(correlation_id, by=by)
         self._events.publish(VetoWindowMoved(correlation_id=correlation_id, decision="vetoed", decided_by=by))
         return True
 
@@ -82,8 +90,27 @@ class HitlMonitor:
         if (track := self._tracker.open_tracks.get(record.request.correlation_id)) is not None:
             self._follow(track)
 
-    async def __aenter__(self) -> HitlMonitor:
+    def note_elsewhere(self, event: VetoWindowMoved) -> None:
+        """Note a window of another hub."""
+        cid, expires_at = event.correlation_id or "", event.expires_at
+        self._elsewhere.pop(cid, None)
+        if event.decision == "open" and expires_at is not None:
+            skill = event.skill or DEFAULT_SKILL
+            self._elsewhere[cid] = Veto(correlation_id=cid, agent=event.agent or "", skill=skill, expires_at=expires_at)
+
+    async def drop_all(self) -> None:
+        """Another hub owns the requests of this one."""
+        await self._workers.close()
+        self._workers = Workers("hitl")
+        self._vetoes.clear()
+        self._gates.clear()
+        self._watch_events()
+
+    def _watch_events(self) -> None:
         self._workers.start(self._watch(self._events.subscribe(kinds=_WATCHED)), name="watch")
+
+    async def __aenter__(self) -> HitlMonitor:
+        self._watch_events()
         return self
 
     async def __aexit__(self, *_: object) -> None:

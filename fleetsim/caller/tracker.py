@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from fleetsim.caller.event_log import EventLog, publish_outcome
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.fleet_events import WebhooksDegraded
 from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, Phase, RequestRecord
+from fleetsim.caller.poll_turns import POLLS_PER_S, LatenessListener, PollTurns
 from fleetsim.caller.record_writer import RecordWriter
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.step.ending import outcome_of
@@ -78,29 +79,11 @@ _SENDS, _LOOKS = (Send, Subscribe, Resume), (Poll, LookUpTask, RegisterPush)
 RECORD_PATIENCE_S = 2.0
 """The longest that a webhook's reply waits until the ledger has recorded its changes."""
 
-POLLS_PER_S, POLLS_HEADROOM = 400, 1.4
-"""The rate of polls: 400 a second, or 1.4 times the expected number if that is more."""
-
-LATE_S, LATE_LOGGED_EVERY_S = 5.0, 60.0
-"""The hub logs polls that go out later than 5 s, at most once a minute."""
-
 log = logging.getLogger(__name__)
 
 
-class OutcomeListener(Protocol):
-    """Receives every outcome."""
-
-    def __call__(self, outcome: Outcome, /) -> object:
-        """Receive an outcome when it is decided. The result is ignored."""
-        ...
-
-
-class LatenessListener(Protocol):
-    """Receives the lateness of each poll."""
-
-    def __call__(self, seconds: float, /) -> object:
-        """Receive the lateness in seconds of a poll that is sent now."""
-        ...
+OutcomeListener: TypeAlias = Callable[[Outcome], object]
+"""Receives every outcome when it is decided. The result is ignored."""
 
 
 class Tracker:
@@ -137,8 +120,7 @@ class Tracker:
         self._calls: dict[tuple[str, type[Effect]], asyncio.Task[Any]] = {}
         self._broken: LedgerBroken | None = None
         self._writer = RecordWriter(ledger, events, self._workers, self.open_tracks, self.signal)
-        self._next_poll_at = float("-inf")
-        self._late, self._late_logged = late, float("-inf")
+        self._poll_turns = PollTurns(runtime.clock, late)
         self.push_watch = PushWatch(events)
         self._early = EarlyWebhooks(ledger, early)
         self._by_task: defaultdict[str, dict[str, str]] = defaultdict(dict)
@@ -193,8 +175,20 @@ class Tracker:
         return self.open_tracks.get(correlation_id)
 
     def questions(self) -> tuple[Question, ...]:
-        """The open questions, oldest first."""
+        """The open questions of this hub, oldest first."""
         return tuple(question for track in self.open_tracks.values() if (question := track.question) is not None)
+
+    async def find_track(self, correlation_id: str) -> Track | None:
+        """One open track, of any hub of the fleet."""
+        return self.open_tracks.get(correlation_id)
+
+    async def count_open(self) -> int:
+        """The number of open requests of all hubs of the fleet."""
+        return len(self.open_tracks)
+
+    async def find_questions(self) -> tuple[Question, ...]:
+        """The open questions of all hubs of the fleet, oldest first."""
+        return self.questions()
 
     def kept(self) -> dict[str, int]:
         """The number of values kept for requests in flight, by name. All are 0 once every outcome is on record."""
@@ -255,7 +249,7 @@ class Tracker:
         self.signal(question.correlation_id, Answered(answer=answer))
         return question
 
-    def cancel(self, correlation_id: str, *, by: str = "operator") -> None:
+    async def cancel(self, correlation_id: str, *, by: str = "operator") -> None:
         """Request the cancel of a request. Raises UnknownTarget if it is not in flight."""
         if correlation_id not in self.open_tracks:
             raise UnknownTarget(f"no request {correlation_id!r} is in flight")
@@ -270,6 +264,10 @@ class Tracker:
     def find(self, agent: str, task_id: str) -> str | None:
         """The open request that has an agent's task or claims it."""
         return self._by_task.get(agent, {}).get(task_id)
+
+    async def find_holder(self, agent: str, task_id: str) -> str | None:
+        """The same among the open requests of all hubs of the fleet."""
+        return self.find(agent, task_id)
 
     def claim(self, agent: str, task_id: str, correlation_id: str) -> bool:
         """Claim an agent's task for a follow-up that is about to begin; False if an open request has it."""
@@ -329,6 +327,9 @@ class Tracker:
                 raise NotAccepting("the outcome could not be recorded")
         else:
             await self._writer.save_now(correlation_id)
+
+    def require_own(self, correlation_id: str) -> None:
+        """Raise NotAccepting if another hub may own the request by now: then this one must not call its agent."""
 
     # ------------------------------------------------------------------ signals and effects
 
@@ -410,27 +411,6 @@ class Tracker:
                 case _:
                     self._reach_out(cid, record, effect)
 
-    async def _poll_turn(self) -> None:
-        """Wait for the turn of one poll: polls that are due at the same time are spread (F-42).
-
-        Sends, answers and webhooks do not wait here.
-        """
-        now = self._runtime.clock.monotonic()
-        mine = max(self._next_poll_at, now)
-        expected_per_s = len(self.open_tracks) / self.rules.poll_interval_s
-        self._next_poll_at = mine + 1 / max(POLLS_PER_S, POLLS_HEADROOM * expected_per_s)
-        if mine > now:
-            await asyncio.sleep(mine - now)
-
-    def _note_lateness(self, track: Track) -> None:
-        """Record that a poll is sent now."""
-        now = self._runtime.clock.monotonic()
-        late_s = 0.0 if track.polling.began is None else now - track.polling.began
-        self._late(late_s)
-        if late_s > LATE_S and now > self._late_logged + LATE_LOGGED_EVERY_S:
-            self._late_logged = now
-            log.warning("polls go out %.0f s late: more of them fall due than this hub can carry out", late_s)
-
     def _reach_out(self, cid: str, record: RequestRecord, effect: Effect) -> asyncio.Task[None]:
         """Start a worker that carries out an effect, charged to the agent, for the request ``record``."""
         work = self._executor.accounts.charged(record.agent, self._call(cid, record, effect))
@@ -453,6 +433,8 @@ class Tracker:
         executor, clock = self._executor, self._runtime.clock
         began, silent = clock.monotonic(), True
         try:
+            if isinstance(effect, Resume | Cancel | RegisterPush):
+                self.require_own(cid)
             match effect:
                 case Send(stream=True):
                     async with AsyncExitStack() as stack:
@@ -477,11 +459,11 @@ class Tracker:
                             self.signal(cid, TaskUpdate(event=event, via=UpdateSource.STREAM, began=clock.monotonic()))
                     self.signal(cid, StreamEnded())
                 case Poll():
-                    await self._poll_turn()
+                    await self._poll_turns.next(len(self.open_tracks) / self.rules.poll_interval_s)
                     track = self.open_tracks.get(cid)
                     if track is None or track.outcome is not None:  # the request ended while its poll waited
                         return
-                    self._note_lateness(track)
+                    self._poll_turns.note(track.polling.began)
                     task = await executor.poll(track.record)
                     failpoints.reached("after_poll_before_hear")
                     self.signal(cid, TaskUpdate(event=Snapshot(task=task), via=UpdateSource.POLL, began=began))
@@ -518,6 +500,7 @@ class Tracker:
         self.signal(cid, Left())
         track = self.open_tracks.get(cid)
         await self._ledger.update(replace(track.record if track else record, phase=Phase.SENDING))
+        self.require_own(cid)
         failpoints.reached("before_send")
 
     # ------------------------------------------------------------------ the end of a request

@@ -90,7 +90,7 @@ class HubControls(SavingControls):
         self._hub = hub
 
     async def answer(self, question_id: str, text: str) -> str:
-        question = next((q for q in self._hub.tracker.questions() if q.question_id == question_id), None)
+        question = next((q for q in await self._hub.tracker.find_questions() if q.question_id == question_id), None)
         text, parts = _typed(text, wants_data=question is not None and answer_schema(question.parts) is not None)
         question = await self._hub.tracker.answer(Answer(question_id=question_id, text=text, parts=parts))
         return f"sent to {question.agent}"
@@ -99,11 +99,11 @@ class HubControls(SavingControls):
         await self._hub.tracker.answer(Answer(question_id=question_id, text="", decision=Decision.REJECT))
 
     async def veto(self, correlation_id: str) -> None:
-        if not self._hub.hitl.veto(correlation_id):
+        if not await self._hub.hitl.veto(correlation_id):
             raise UnknownTarget("its window is closed by now", hint="x cancels a task at any time")
 
     async def cancel(self, correlation_id: str) -> None:
-        self._hub.tracker.cancel(correlation_id)
+        await self._hub.tracker.cancel(correlation_id)
 
     async def fire(self, ceremony_id: str) -> None:
         await self._hub.require_scheduler().run_now(ceremony_id)
@@ -115,7 +115,7 @@ class HubControls(SavingControls):
         return as_text(await self._hub.wire_rows(agent=agent, task=task))
 
     async def text(self, correlation_id: str) -> WholeText:
-        track = self._hub.tracker.track(correlation_id)
+        track = await self._hub.tracker.find_track(correlation_id)
         if track is not None and (question := track.question) is not None:
             return WholeText(text=question.text, chars=max(question.text_chars, len(question.text)))
         if track is not None:

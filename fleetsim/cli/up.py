@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import signal
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
@@ -18,7 +19,8 @@ from fleetsim.runtime.collector import collect_seldom, tune_gc
 from fleetsim.runtime.workers import Workers
 
 if TYPE_CHECKING:
-    from fleetsim.caller.ledger import Ledger, LedgerLimits
+    from fleetsim.caller.fleet import FleetSettings
+    from fleetsim.caller.ledger import Ledger
     from fleetsim.caller.ledger.postgres.place import Place
     from fleetsim.hub.hub import Hub
     from fleetsim.hub.keys import HubKeys
@@ -89,7 +91,7 @@ def _salvage(common: CommonOptions) -> None:
 
 
 async def _postgres(
-    common: CommonOptions, place: Place, limits: LedgerLimits, state: StateDir, runtime: Runtime
+    common: CommonOptions, place: Place, settings: FleetSettings, state: StateDir, runtime: Runtime
 ) -> tuple[Ledger, HubKeys]:
     """The ledger at ``place``, still closed, and the keys that the hubs there share."""
     try:
@@ -106,7 +108,8 @@ async def _postgres(
         raise secrets.damaged(place) from None
     if state.adopt(keys.api_key):
         common.note(f"this hub uses the fleet's API key, which replaces the one in {state.key_path}")
-    return open_postgres(place, limits=limits), keys
+    name = f"{platform.node()}:{state.path.resolve()}"
+    return open_postgres(place, limits=settings.keep.limits, name=name, lease_s=settings.lease_s), keys
 
 
 async def _up(
@@ -149,15 +152,16 @@ async def _up(
         collect_seldom()
         state = StateDir(state_path(os.environ, common.state)).open()
         place = None if memory else Place.configured(ledger_url or config.settings.ledger, os.environ)
-        limits = config.settings.keep.limits
         keys: HubKeys | None = None
         ledger: Ledger
         if place is not None:
-            ledger, keys = await _postgres(common, place, limits, state, runtime)
+            stack.callback(lock(state.ledger_path).release)  # the hub's name in the fleet is that of its state folder
+            ledger, keys = await _postgres(common, place, config.settings, state, runtime)
         else:
             if not memory:
                 lock(state.ledger_path).release()  # another hub's lock is a better message than its port
             path_or_memory = None if memory else state.ledger_path
+            limits = config.settings.keep.limits
             ledger = open_ledger(path_or_memory, clock=runtime.clock, limits=limits, take_over=take_over)
         if drawn:
             stack.enter_context(dashboard.logging_to(state.path / "hub.log"))

@@ -187,7 +187,7 @@ class HubAgent:
     async def __aenter__(self) -> HubAgent:
         if self._engine.settings.state is not None:
             await self._engine.start()
-            self._cancel_again()
+            await self._cancel_again()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -199,13 +199,13 @@ class HubAgent:
         if self._engine.started:
             self._engine.store.end_streams()
 
-    def _cancel_again(self) -> None:
+    async def _cancel_again(self) -> None:
         """Cancel a request whose task had ended when the hub died."""
         store = self._engine.store
         for entry in store.retention:
             cid = str(entry.metadata.get(CORRELATION_KEY))
             if entry.state in TERMINAL and self._tracker.track(cid) is not None:
-                self._tracker.cancel(cid, by=entry.key[0])
+                await self._tracker.cancel(cid, by=entry.key[0])
 
 
 class CallGuard(Interceptor):
@@ -286,7 +286,7 @@ class FleetProxy:
                     raise refused
             outcome = await self._followed(task, key, cid)
         except asyncio.CancelledError:
-            self._cancel_if_over(key, cid)
+            await self._cancel_if_over(key, cid)
             raise
         return await self._ended(task, key, outcome)
 
@@ -314,7 +314,7 @@ class FleetProxy:
             return SkillFailed(_in_words(error))
         except FleetsimError as error:
             return SkillRejected(_in_words(error))
-        self._cancel_if_over(key, request.correlation_id)
+        await self._cancel_if_over(key, request.correlation_id)
         return None
 
     async def _place_before(self, task: SkillContext, key: TaskKey, request: SkillRequest) -> SkillRequest:
@@ -336,11 +336,11 @@ class FleetProxy:
             return structs.replace(request, targets=(record.agent,), context_id=record.task.context_id)
         return request
 
-    def _cancel_if_over(self, key: TaskKey, cid: str) -> None:
+    async def _cancel_if_over(self, key: TaskKey, cid: str) -> None:
         """Cancel the request of a cancelled task. While the hub stops, both stay open."""
         store = self.engine.store
         if (not store.knows(key) or store.state(key) in TERMINAL) and self._tracker.track(cid) is not None:
-            self._tracker.cancel(cid, by=key[0])
+            await self._tracker.cancel(cid, by=key[0])
 
     async def _followed(self, task: SkillContext, key: TaskKey, cid: str) -> Outcome:
         """Forward the request's events until its outcome."""

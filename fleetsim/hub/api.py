@@ -183,10 +183,10 @@ class Api:
         for at, correlation_id in enumerate(page):
             if at % ROWS_A_TURN == 0:
                 await asyncio.sleep(0)
-            if (track := hub.tracker.track(correlation_id)) is not None:
+            if (track := await hub.tracker.find_track(correlation_id)) is not None:
                 flying.append(track_row(track, chars_max=EXCERPT_CHARS_MAX))
         following = page[-1] if len(ids) > len(page) else None
-        total = len(hub.tracker.open_tracks)
+        total = await hub.tracker.count_open()
         return answer({"open": flying, "openTotal": total, "next": following, "recent": recent})
 
     async def task(self, request: Request) -> Response:
@@ -196,7 +196,7 @@ class Api:
         wait_s = number(request, "wait", 0, int(WAIT_S_MAX))
         if wait_s:
             await until_news(self._hub, request, correlation_id, wait_s)
-        track = self._hub.tracker.track(correlation_id)
+        track = await self._hub.tracker.find_track(correlation_id)
         if track is not None:
             return answer(with_content(track_row(track), answer_parts(track.task)[0] if track.task else ()))
         outcome = await self._hub.ledger.outcome(correlation_id)
@@ -210,12 +210,14 @@ class Api:
     async def inbox(self, _: Request) -> Response:
         """Open questions (long ones as excerpts), and requests with an open veto window."""
         hub = self._hub
-        questions = [question_row(question, chars_max=EXCERPT_CHARS_MAX) for question in hub.tracker.questions()]
+        questions = [
+            question_row(question, chars_max=EXCERPT_CHARS_MAX) for question in await hub.tracker.find_questions()
+        ]
         return answer({"questions": questions, "vetoes": list(hub.hitl.vetoes())})
 
     async def question(self, request: Request) -> Response:
         question_id = request.path_params["id"]
-        for question in self._hub.tracker.questions():
+        for question in await self._hub.tracker.find_questions():
             if question.question_id == question_id:
                 return answer(whole_question_row(question))
         raise UnknownTarget(f"no question “{one_line(question_id, 64)}” is open")
@@ -259,12 +261,12 @@ class Api:
         await read_body(request, EmptyBody)
         principal = principal_of(request)
         await self._ownership.require(principal, request.path_params["id"])
-        self._hub.tracker.cancel(request.path_params["id"], by=principal.agent or "api")
+        await self._hub.tracker.cancel(request.path_params["id"], by=principal.agent or "api")
         return answer({"correlationId": request.path_params["id"]}, 202)
 
     async def veto(self, request: Request) -> Response:
         body = await read_body(request, VetoBody)
-        if not self._hub.hitl.veto(request.path_params["id"], by=body.by):
+        if not await self._hub.hitl.veto(request.path_params["id"], by=body.by):
             raise Refusal(409, "NO_VETO", "there is no open veto window for this request")
         return answer({"correlationId": request.path_params["id"]}, 202)
 

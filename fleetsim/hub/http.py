@@ -259,9 +259,9 @@ NEWS = (OutcomeDecided, QuestionAsked, HubStopping)
 
 async def until_news(hub: Hub, request: Request, correlation_id: str, wait_s: float) -> None:
     """Wait until a request of ours has an outcome or an open question, for at most ``wait_s`` seconds."""
-    async with away(request), hub.events.subscribe(kinds=NEWS, about=correlation_id) as heard:
+    async with away(request), hub.events.subscribe(kinds=NEWS, about=correlation_id, everywhere=True) as heard:
         # After the subscription: earlier news is visible here, and later news arrives there.
-        track = hub.tracker.track(correlation_id)
+        track = await hub.tracker.find_track(correlation_id)
         if track is None or track.question is not None:
             return
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -43,9 +43,10 @@ from fleetsim.caller.fleet_events import (
 )
 from fleetsim.caller.health import HealthSnapshot, window_start
 from fleetsim.caller.hitl import HitlMonitor
-from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, RequestRecord
+from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, QuestionRecord, RequestRecord, SharedLedger
 from fleetsim.caller.receiver import CallbackReceiver, WebhookObserver
 from fleetsim.caller.registry import Registry
+from fleetsim.caller.shared_tracker import SharedTracker
 from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient
@@ -55,6 +56,7 @@ from fleetsim.hub.fleet import CurrentFleet
 from fleetsim.hub.journal import Journal
 from fleetsim.hub.keys import FILE as AGENT_KEYS_FILE
 from fleetsim.hub.keys import AgentKeys, HubKeys, Keyring
+from fleetsim.hub.members import Membership
 from fleetsim.hub.metrics import Metrics
 from fleetsim.hub.rows import agent_facts, wire_row
 from fleetsim.model.errors import AuthRefused, FleetsimError, NotAccepting, RpcError, UnknownTarget
@@ -92,6 +94,8 @@ class Hub:
     """
 
     failure: LedgerBroken | None = None
+    journal: Journal | None = None
+    alerts: AlertMonitor
 
     def __init__(
         self,
@@ -143,15 +147,16 @@ class Hub:
             hub=self.fleet,
             observer=self.metrics if tracing is None else Observers(self.metrics, tracing),
         )
-        self.tracker = Tracker(
-            runtime,
-            executor,
-            ledger,
-            self.events,
-            _rules_of(settings),
-            settled=[self.fleet.health.fold, *settled],
-            late=self.metrics.poll_late,
-        )
+        following: dict[str, Any] = {
+            "settled": [self.fleet.health.fold, *settled],
+            "late": self.metrics.poll_late,
+        }
+        rules = _rules_of(settings)
+        self.members: Membership | None = None
+        if isinstance(ledger, SharedLedger):
+            self.tracker: Tracker = SharedTracker(runtime, executor, ledger, self.events, rules, **following)
+        else:
+            self.tracker = Tracker(runtime, executor, ledger, self.events, rules, **following)
         self.dispatcher = Dispatcher(
             runtime,
             ledger,
@@ -192,7 +197,7 @@ class Hub:
             folder = CeremonyFolder(runtime.files, ceremonies)
             self.scheduler = self._scheduler(folder)
             self.ceremonies = CeremonyStore(folder, runtime.files, self._ceremony_runtime.clock, self.scheduler)
-        self.running = False
+        self.running = self.scheduler_runs = False
         self.started = asyncio.Event()
         self.closing = asyncio.Event()
         self.failed = asyncio.Event()
@@ -276,7 +281,9 @@ class Hub:
         # Continue the journal's numbers before the first event: readers ask for the events after a number.
         last = await self.ledger.last_seq()
         self.events.continue_after(last)
-        await enter(Journal(self.events, self.ledger, after_seq=last))
+        self.journal = await enter(Journal(self.events, self.ledger, after_seq=last))
+        if isinstance(self.ledger, SharedLedger) and isinstance(self.tracker, SharedTracker):
+            self.members = Membership(self, self.ledger, self.tracker)
         await enter(self.metrics)
         if self._tracing is not None:
             await enter(self._tracing.following(self.events, self.ledger))
@@ -297,17 +304,24 @@ class Hub:
         self._workers.start(self._follow_events(), name="events")
         await enter(self.channels)
         await enter(Notifier(self.events, self.channels, self.ledger, self.fleet))
-        await enter(AlertMonitor(self.events, self.ledger, self.fleet))
+        self.alerts = await enter(AlertMonitor(self.events, self.ledger, self.fleet))
         await enter(self.broker)
         await enter(self.tracker)
         await enter(self.hitl)
-        await self._recover()
+        if self.members is None:
+            await self._recover()
+        else:
+            await self.members.take_over()
+            await enter(self.members)
         await enter(self.a2a)
         # Only now may agents.yaml change: open requests were resumed with the file as it was at the start.
         self._workers.start(self._keep_config(), name="config")
         self._workers.start(self._each_minute(), name="each minute")
         if self.scheduler is not None:
             await enter(self.scheduler)
+            self.scheduler_runs = True
+            if self.members is not None:
+                self.members.take_up_runs()
         self.running = True
         self.started.set()
         self.fleet.publish_health()
@@ -323,33 +337,39 @@ class Hub:
         for outcome in await self.ledger.unannounced(limit=UNANNOUNCED_BATCH):
             ended = await self.ledger.request(outcome.correlation_id)
             publish_outcome(self.events, outcome, ended.declared if ended else SkillPolicy())
-        questions = {record.question.correlation_id: record for record in await self.ledger.questions(open_only=True)}
-        early: dict[str, list[EarlyWebhook]] = {}
-        for webhook in await self.ledger.early_webhooks():
-            early.setdefault(webhook.correlation_id, []).append(webhook)
+        questions, webhooks = await self.ledger.questions(open_only=True), await self.ledger.early_webhooks()
+        without_task: list[RequestRecord] = []
+        async for page in self.ledger.open_pages():  # other work runs between two pages
+            self.resume([record for record in page if record.task is not None], questions, webhooks)
+            without_task += [record for record in page if record.task is None]
+        # Last, when the owners of tasks are known: the reply to a send may name another request's task.
+        self.resume(without_task, questions, webhooks)
 
-        def take_up(record: RequestRecord) -> None:
+    def resume(
+        self,
+        records: Sequence[RequestRecord],
+        questions: Iterable[QuestionRecord],
+        webhooks: Iterable[EarlyWebhook],
+    ) -> None:
+        """Follow open requests of an earlier run or of another hub, those that have a task first.
+
+        ``questions`` and ``webhooks`` are open ones, of these requests or of all.
+        """
+        asked = {record.question.correlation_id: record for record in questions}
+        early: dict[str, list[EarlyWebhook]] = {}
+        for webhook in webhooks:
+            early.setdefault(webhook.correlation_id, []).append(webhook)
+        for record in sorted(records, key=lambda record: record.task is None):
             cid = record.request.correlation_id
-            asked = questions.get(cid)
+            question = asked.get(cid)
             self.tracker.recover(
                 record,
-                asked.question if asked else None,
-                asked.answer if asked else None,
+                question.question if question else None,
+                question.answer if question else None,
                 early=early.get(cid, ()),
                 uncallable=self.broker.uncallable(record.agent, record.sent_to),
             )
             self.hitl.take_up(record)
-
-        without_task: list[RequestRecord] = []
-        async for page in self.ledger.open_pages():  # other work runs between two pages
-            for record in page:
-                if record.task is None:
-                    without_task.append(record)
-                else:
-                    take_up(record)
-        # Last, when the owners of tasks are known: the reply to a send may name another request's task.
-        for record in without_task:
-            take_up(record)
 
     # ------------------------------------------------------------------ agents.yaml
 
@@ -498,6 +518,11 @@ class Hub:
         else:
             log.warning("the ledger takes writes again")
             self.events.publish(StorageRecovered())
+
+    def lease_lost(self) -> None:
+        """Another hub has taken over this hub's requests."""
+        if self.members is not None:
+            self.members.rejoin_soon()
 
     def ledger_failed(self, error: LedgerBroken) -> None:
         """The ledger is damaged or failed unexpectedly: accept no work, record no outcome, and let the owner stop the

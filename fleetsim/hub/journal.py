@@ -11,9 +11,11 @@ import asyncio
 import logging
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Event
-from fleetsim.caller.ledger import Ledger
+from fleetsim.caller.ledger import Ledger, SharedLedger
 from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.workers import Workers
 
@@ -31,14 +33,19 @@ BATCH_MAX = 1_000
 
 
 class Journal:
-    """Follows an event log from ``after_seq`` on. Use as ``async with``; leaving writes what is left."""
+    """Follows an event log from ``after_seq`` on. Use as ``async with``; leaving writes what is left.
+
+    A ledger that is shared gives the events their numbers.
+    """
 
     def __init__(self, events: EventLog, ledger: Ledger, *, after_seq: int) -> None:
         self._ledger = ledger
+        self._shared = isinstance(ledger, SharedLedger)
+        if self._shared:
+            events.share(after_seq)
         self._reader = events.subscribe(after_seq=after_seq)
         self._events = events
         self._batch: tuple[Event, ...] = ()
-        self._written = after_seq
         events.record(after_seq)
         self._writing = asyncio.Lock()
         self._workers = Workers("journal")
@@ -52,7 +59,7 @@ class Journal:
             await self._workers.close()
         try:
             await self._write()
-            while self._events.last_seq > self._written:
+            while self._reader.behind:
                 self._batch = await self._reader.next_batch(BATCH_MAX)
                 await self._write()
         except NotAccepting as error:
@@ -60,6 +67,11 @@ class Journal:
         finally:
             self._reader.close()
             self._events.release()
+
+    def forgo(self) -> None:
+        """Drop the events that wait: the hub that took over this one's requests publishes them."""
+        self._events.forgo(len(self._batch) + self._reader.clear())
+        self._batch = ()
 
     async def _follow(self) -> None:
         lost = 0
@@ -84,12 +96,14 @@ class Journal:
                 return
             late = asyncio.get_running_loop().call_later(HOLD_S, self._events.release)
             try:
-                await self._ledger.append(self._batch)
+                await self._ledger.append(
+                    [replace(event, seq=0) for event in self._batch] if self._shared else self._batch
+                )
             except NotAccepting:
                 self._events.release()
                 raise
             finally:
                 late.cancel()
-            self._written = self._batch[-1].seq
+            if self._batch:
+                self._events.record(self._batch[-1].seq)
             self._batch = ()
-            self._events.record(self._written)

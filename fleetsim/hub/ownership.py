@@ -76,9 +76,9 @@ class Ownership:
     async def _require_task(self, principal: Principal, agent: str, task_id: str) -> None:
         last = await self._ledger.last_outcome(agent, task_id=task_id)
         record = await self._ledger.request(last.correlation_id) if last is not None else None
-        holder = self._tracker.find(agent, task_id)
+        holder = await self._tracker.find_holder(agent, task_id)
         if holder is not None:
-            track = self._tracker.track(holder)
+            track = await self._tracker.find_track(holder)
             record = track.record if track is not None else None
         if record is None or not _made_by(record, principal):
             raise UnknownTarget(f"no task “{one_line(task_id, 64)}” is known")

@@ -138,7 +138,7 @@ class WorkstaceanApi:
         record = await self._hub.ledger.request(correlation_id)
         if record is None:
             raise UnknownTarget(f"no request “{one_line(correlation_id, 64)}” is known")
-        track = self._hub.tracker.track(correlation_id)
+        track = await self._hub.tracker.find_track(correlation_id)
         task = track.task if track is not None else record.task
         question = track.question if track is not None else None
         row = {
@@ -163,16 +163,16 @@ class WorkstaceanApi:
 
     async def pending(self, _: Request) -> Response:
         """Open questions, in the form that Workstacean published on its bus."""
-        return answer([_question_row(question) for question in self._hub.tracker.questions()])
+        return answer([_question_row(question) for question in await self._hub.tracker.find_questions()])
 
     async def hitl_queue(self, _: Request) -> Response:
         """The number of open questions; each can be answered here."""
-        return _bare({"pendingCount": len(self._hub.tracker.questions()), "unrenderedCount": 0})
+        return _bare({"pendingCount": len(await self._hub.tracker.find_questions()), "unrenderedCount": 0})
 
     async def respond(self, request: Request) -> Response:
         """Answer or reject a request's open question, at most once."""
         body = await read_body(request, DecisionBody)
-        track = self._hub.tracker.track(body.correlation_id)
+        track = await self._hub.tracker.find_track(body.correlation_id)
         if track is None or track.asking.question is None:
             raise UnknownTarget(f"no request “{one_line(body.correlation_id, 64)}” has an open question")
         question_id = track.asking.question.question_id

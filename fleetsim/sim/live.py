@@ -273,7 +273,7 @@ class LiveSimulation(ScenarioRun):
             self.record("unsettled", requests=len(left), after_s=max(0.0, waited_s))
             for correlation_id in left:
                 with suppress(UnknownTarget):
-                    hub.tracker.cancel(correlation_id, by="end of the run")
+                    await hub.tracker.cancel(correlation_id, by="end of the run")
         with suppress(TimeoutError):
             async with asyncio.timeout(CANCELED_S):
                 while any(hub.tracker.kept().values()):  # noqa: ASYNC110 - no event shows it

@@ -173,7 +173,7 @@ class TrafficSource:
         await self._clock.sleep(after_s)
         with suppress(UnknownTarget):
             if (hub := self._hub()) is not None:
-                hub.tracker.cancel(cid, by="simulated person")
+                await hub.tracker.cancel(cid, by="simulated person")
                 self._record("canceled", correlation_id=cid)
 
     async def answer(self, hub: Hub) -> None:

@@ -21,7 +21,15 @@ import asyncpg
 from msgspec.structs import replace
 
 from fleetsim.caller.events import OutcomeDecided, RequestAccepted
-from fleetsim.caller.ledger import Ledger, LedgerLimits, QuestionState, RequestRecord
+from fleetsim.caller.ledger import (
+    Ledger,
+    LedgerLimits,
+    MessageKind,
+    PassedMessage,
+    QuestionState,
+    RequestRecord,
+    SharedLedger,
+)
 from fleetsim.caller.ledger.postgres.ledger import open_postgres
 from fleetsim.caller.ledger.postgres.place import Place
 from tests.bench.sides import TEXT
@@ -29,8 +37,8 @@ from tests.caller import ledgers as make
 from tests.postgres import Server
 
 SCHEMA = "statements"
-LARGE = ("requests", "outcomes", "questions", "webhooks", "signals", "runs", "events")
-"""The tables that grow with the work. The others have a row for each hub, agent or fleet."""
+LARGE = ("requests", "outcomes", "questions", "webhooks", "runs", "events")
+"""The tables that grow with the work. The others have a row for each hub, agent or message that waits."""
 
 TURNS = 30
 _RECORD = re.compile(r"^\d{4}-\d\d-\d\d [^\n]*? LOG:  ", re.MULTILINE)
@@ -102,7 +110,11 @@ async def _copy(connection: asyncpg.Connection, table: str, source: str, count: 
         "seq": "seq + n",
     }
     if table == "runs":
-        changed |= {"run_id": "run_id || '-' || n", "scheduled_at": "scheduled_at + n * 60000000::bigint"}
+        changed |= {
+            "run_id": "run_id || '-' || n",
+            "status": "'success'",
+            "scheduled_at": "scheduled_at + n * 60000000::bigint",
+        }
     values = ", ".join(changed.get(column, column) for column in columns)
     await connection.execute(
         f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} FROM {table}, generate_series(1, {count}) AS n"
@@ -110,7 +122,7 @@ async def _copy(connection: asyncpg.Connection, table: str, source: str, count: 
     )
 
 
-async def work(ledger: Ledger, turns: int) -> None:
+async def work(ledger: SharedLedger, turns: int) -> None:
     """Call each method of the ledger that a hub at work calls."""
     for turn in range(turns):
         name = f"w-{turn}"
@@ -138,6 +150,12 @@ async def work(ledger: Ledger, turns: int) -> None:
         await ledger.runs("work", limit=10)
         await ledger.outcomes(since=make.at(100), limit=50)
         await ledger.events(after_seq=seq - 100, limit=100)
+        message = PassedMessage(correlation_id="open-7", kind=MessageKind.CANCEL, by="ana")
+        await ledger.pass_on(message)
+        await ledger.discard(await ledger.passed_on())
+        await ledger.take_over(limit=1)
+        await ledger.members()
+        await ledger.holder("a", "t-7")
         await ledger.unannounced(limit=100)
         await ledger.prune(make.at(7200))
 
@@ -175,7 +193,7 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 async def statements(server: Server, rows: int, *, turns: int = TURNS) -> list[Statement]:
     """The statements of a hub at work beside ``rows`` open requests, the slowest first."""
     place = Place.read(server.url(SCHEMA), password=True)
-    connection = await asyncpg.connect(place.dsn, server_settings={"search_path": SCHEMA})
+    connection = await asyncpg.connect(place.dsn, server_settings={"search_path": SCHEMA, "fleetsim.hub": "1"})
     try:
         await connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
         await connection.execute("ALTER DATABASE postgres SET log_parameter_max_length = 0")

@@ -100,7 +100,7 @@ async def test_cancelling_a_request_cancels_the_agents_task(dialect: str) -> Non
     async with fleet(worker(), dialect=dialect) as f:
         cid = await f.ask("scout", "hi", skill="ponder")
         await asyncio.sleep(5)
-        f.tracker.cancel(cid)
+        await f.tracker.cancel(cid)
         async with asyncio.timeout(60):
             outcome = await f.tracker.wait(cid)
         assert outcome.kind is OutcomeKind.CANCELED

@@ -426,7 +426,7 @@ async def test_no_byte_leaves_before_the_ledger_says_that_it_may_have() -> None:
         record = await f.ledger.request(cid)
         assert record is not None
         assert record.phase is Phase.SENDING
-        f.tracker.cancel(cid)
+        await f.tracker.cancel(cid)
         await asyncio.sleep(1)
         record = await f.ledger.request(cid)
         assert record is not None

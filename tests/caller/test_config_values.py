@@ -304,6 +304,7 @@ OTHER: dict[str, Any] = {
     "proxy": "environment",
     "health": Thresholds(up_at=0.5),
     "ledger": "postgresql://hub/fleet",
+    "lease_s": 7.0,
     "keep": RetentionSettings(days=1.0),
     "alerts": AlertSettings(cooldown_s=1.0),
 }
@@ -312,6 +313,6 @@ OTHER: dict[str, Any] = {
 @pytest.mark.parametrize("key", [f.name for f in fields(FleetSettings)])
 def test_a_setting_that_differs_is_told_and_whether_it_waits_for_the_next_start(key: str) -> None:
     found = difference(config(A), config(A, **{key: OTHER[key]}))
-    at_start = key in {"calls_max", "calls_per_agent_max", "rates", "health", "ledger"}
+    at_start = key in {"calls_max", "calls_per_agent_max", "rates", "health", "ledger", "lease_s"}
     assert found == (FleetChange(at_start=(key,)) if at_start else FleetChange(settings=(key,)))
     assert (key in AT_START) is at_start

@@ -147,8 +147,8 @@ async def test_work_under_veto_starts_at_once_and_a_veto_within_the_window_cance
         assert track.task.state is TaskState.WORKING
         (window,) = s.desk.vetoes()
         assert (window.correlation_id, window.skill) == (cid, "long")
-        assert s.desk.veto(cid, by="ada") is True
-        assert s.desk.veto(cid) is False
+        assert await s.desk.veto(cid, by="ada") is True
+        assert await s.desk.veto(cid) is False
         outcome = await s.f.tracker.wait(cid)
         assert outcome.kind is OutcomeKind.CANCELED
         assert (await s.f.clients["scout"].get(track.task.task_id)).state == "canceled"

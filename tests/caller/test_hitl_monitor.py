@@ -62,14 +62,14 @@ async def test_a_window_that_opens_and_closes_is_told_with_all_a_person_needs() 
         assert s.desk.vetoes() == (Veto(correlation_id=cid, agent="scout", skill="long", expires_at=expires),)
         other = await s.start("long")
         assert [window.correlation_id for window in s.desk.vetoes()] == [cid, other]
-        assert s.desk.veto("nobody's") is False
-        assert s.desk.veto(other) is True
+        assert await s.desk.veto("nobody's") is False
+        assert await s.desk.veto(other) is True
         opened, _, vetoed = told(s.f, "veto")
         opening = {"decision": "open", "expiresAt": expires.isoformat()}
         assert opened.topic == f"hitl.veto.{cid}"
         assert fields(opened) == (Level.INFO, cid, "scout", "long", opening)
         assert (vetoed.correlation_id, payload(vetoed)) == (other, {"decision": "vetoed", "decidedBy": "operator"})
-        assert s.desk.veto(other) is False
+        assert await s.desk.veto(other) is False
         await asyncio.sleep(30)
         assert payload(told(s.f, "veto")[-1]) == {"decision": "lapsed"}
 
@@ -96,7 +96,7 @@ async def test_work_that_ended_in_this_moment_is_not_vetoed_and_its_window_is_to
         async def veto_at_its_end() -> None:
             async with f.events.subscribe(wanted=lambda event: event.topic.startswith("autonomous.")) as heard:
                 (ended,) = await heard.next_batch()
-                answers.append(desk.veto(ended.correlation_id or ""))
+                answers.append(await desk.veto(ended.correlation_id or ""))
 
         person = asyncio.ensure_future(veto_at_its_end())
         await asyncio.sleep(0)
@@ -145,7 +145,7 @@ async def test_a_window_has_the_time_it_had_left_whatever_the_clock_did(jump_s: 
                 assert desk.vetoes() == (window,)
                 await asyncio.sleep(0.02)
             assert desk.vetoes() == ()
-            assert desk.veto(cid) is False
+            assert await desk.veto(cid) is False
         said = [payload(event)["decision"] for event in told(f, "veto")[before:]]
         assert said == ([] if left_s is None else ["open", "lapsed"])
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import initialize, run_state_machine_as_test
 
-from fleetsim.caller.ledger.postgres.ledger import open_postgres
+from fleetsim.caller.ledger import LedgerLimits
+from fleetsim.caller.ledger.postgres.ledger import PostgresLedger, open_postgres
 from fleetsim.caller.ledger.postgres.place import Place
 from tests.caller.ledger_promises import *  # noqa: F403 - each promise is a test here
 from tests.caller.ledgers import SMALL, OpenLedger
@@ -31,6 +32,22 @@ def server() -> Iterator[Server]:
     running.close()
 
 
+class OwningLedger(PostgresLedger):
+    """A PostgreSQL ledger that owns each request of the ledgers that were closed before."""
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        while await self.take_over():
+            pass
+        return self
+
+
+def owning(place: Place, limits: LedgerLimits) -> PostgresLedger:
+    ledger = open_postgres(place, limits=limits)
+    ledger.__class__ = OwningLedger
+    return ledger
+
+
 class PostgresMachine(LedgerMachine):
     """Drives a schema of the server and the model side by side."""
 
@@ -42,7 +59,7 @@ class PostgresMachine(LedgerMachine):
         super().begin()
 
     def open(self) -> None:
-        self.ledger = open_postgres(self.place, limits=LIMITS)
+        self.ledger = owning(self.place, LIMITS)
         self.wait(self.ledger.__aenter__())
 
     def inspect(self) -> None:
@@ -65,7 +82,7 @@ def test_the_ledger_does_what_the_model_says(server: Server) -> None:
 @pytest.fixture
 def opened(server: Server) -> OpenLedger:
     place = Place.read(server.url(next(_schemas)), password=True)
-    return lambda: open_postgres(place, limits=SMALL)
+    return lambda: owning(place, SMALL)
 
 
 @pytest.fixture

@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-import asyncpg
 import pytest
+from msgspec.structs import replace
 
-from fleetsim.caller.ledger import Ledger, LedgerLimits, LedgerLocked
+from fleetsim.caller.ledger import LeaseLost, Ledger, LedgerLimits, MessageKind, PassedMessage
 from fleetsim.caller.ledger.postgres.ledger import open_postgres
 from fleetsim.caller.ledger.postgres.place import Place
-from fleetsim.caller.ledger.postgres.storage import LedgerTaken
 from fleetsim.model.errors import ConfigError, NotAccepting
-from tests.caller.ledgers import outcome, record
+from tests.caller.ledgers import answer, at, event, outcome, question, record, run
 from tests.postgres import Server
 
 pytestmark = [pytest.mark.pg, pytest.mark.sockets]
@@ -180,28 +179,79 @@ async def test_a_commit_without_a_reply_is_confirmed_if_it_reached_the_server_an
             assert await ledger.close(outcome("c-1")) is not reaches
 
 
-async def test_a_second_hub_is_refused_and_changes_nothing(server: Server) -> None:
+async def test_a_hub_whose_requests_were_taken_over_writes_nothing_until_it_joins_again(server: Server) -> None:
     place = Place.read(server.url(), password=True)
-    async with open_postgres(place) as first:
-        await first.accept([record("c-1")])
-        with pytest.raises(LedgerLocked):
-            async with open_postgres(place):
-                pass
-        assert await first.close(outcome("c-1"))
+    async with open_postgres(place, lease_s=0.5) as late, open_postgres(place) as other:
+        await late.accept([record("c-1")])
+        late.require_lease()
+        while not (taken := await other.take_over()).requests:  # noqa: ASYNC110 - the lease lapses by the clock
+            await asyncio.sleep(0.05)
+        assert [one.request.correlation_id for one in taken.requests] == ["c-1"]
+        with pytest.raises(LeaseLost):
+            late.require_lease()
+        with pytest.raises(LeaseLost):
+            await late.accept([record("c-2")])
+        with pytest.raises(LeaseLost):
+            await late.close(outcome("c-1"))
+        assert await late.request("c-2") is None
+        assert await late.outcome("c-1") is None
+        await late.rejoin()
+        assert not await late.close(outcome("c-1"))
+        await late.update(replace(record("c-1"), warnings=("of the hub before",)))
+        assert await other.request("c-1") == record("c-1")
+        assert await late.accept([record("c-2")])
+        assert await other.close(outcome("c-1"))
 
 
-async def test_a_hub_whose_ledger_was_taken_over_writes_nothing_more(server: Server) -> None:
-    async with open_postgres(Place.read(server.url(), password=True)) as ledger:
-        await ledger.accept([record("c-1")])
-        other = await asyncpg.connect(server.url().partition("?")[0])
-        await other.execute("UPDATE fleetsim.hubs SET ended_at = now()")
-        with pytest.raises(LedgerTaken):
-            await ledger.accept([record("c-2")])
-        with pytest.raises(LedgerTaken):
-            await ledger.close(outcome("c-1"))
-        assert await ledger.request("c-2") is None
-        assert await ledger.outcome("c-1") is None
-        await other.close()
+async def test_a_hub_that_leaves_hands_its_requests_over_at_once(server: Server) -> None:
+    place = Place.read(server.url(), password=True)
+    async with open_postgres(place) as other:
+        async with open_postgres(place) as leaving:
+            await leaving.accept([record("c-1"), record("c-2")], run=run())
+            await leaving.ask(question("q-1", "c-1"))
+            await leaving.accept([record("c-3")])
+            await leaving.close(outcome("c-3"))
+            assert not await other.take_over()
+        taken = await other.take_over(limit=1)
+        assert [one.request.correlation_id for one in taken.requests] == ["c-1"]
+        assert [one.question for one in taken.questions] == [question("q-1", "c-1")]
+        assert taken.unannounced == (outcome("c-3"),)
+        assert taken.runs == (run(),)
+        assert len((await other.take_over()).requests) == 1
+        assert not await other.take_over()
+
+
+async def test_a_message_reaches_the_owner_until_it_is_discarded(server: Server) -> None:
+    place = Place.read(server.url(), password=True)
+    async with open_postgres(place) as owner, open_postgres(place) as other:
+        await owner.accept([record("c-1")])
+        await owner.ask(question("q-1", "c-1"))
+        message = PassedMessage(correlation_id="c-1", kind=MessageKind.CANCEL, by="ana")
+        assert await other.pass_on(message)
+        assert not await other.pass_on(replace(message, correlation_id="c-2"))
+        assert await other.answer(answer("q-1"), at(5)) == question("q-1", "c-1")
+        assert await owner.answer(answer("q-1"), at(6)) is None
+        assert await other.passed_on() == ()
+        passed = await owner.passed_on()
+        assert [(one.correlation_id, one.kind) for one in passed] == [("c-1", "cancel"), ("c-1", "answer")]
+        assert passed[1].answer == answer("q-1")
+        await owner.discard(passed)
+        assert await owner.passed_on() == ()
+
+
+async def test_the_events_of_all_hubs_have_one_order(server: Server) -> None:
+    place = Place.read(server.url(), password=True)
+    async with open_postgres(place) as one, open_postgres(place) as two:
+
+        async def publish(ledger: Ledger, request: str) -> None:
+            for _ in range(20):
+                await ledger.append([event(0, request=request), event(0, request=request)])
+
+        await asyncio.gather(publish(one, "of-one"), publish(two, "of-two"))
+        seen = await one.journaled(after_seq=0)
+        assert [event.seq for event, _ in seen] == list(range(1, 81))
+        assert [mine for _, mine in seen] == [event.correlation_id == "of-one" for event, _ in seen]
+        assert await two.events() == tuple(event for event, _ in seen)
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ async def test_the_end_of_a_request_ends_its_poll() -> None:
         await asyncio.sleep(3)
         polls = [seen for seen in f.network.seen if seen.rpc_method == GET["0.3"]]
         assert [seen.ended_s for seen in polls] == [None]
-        f.tracker.cancel(next(iter(f.tracker.open_tracks)))
+        await f.tracker.cancel(next(iter(f.tracker.open_tracks)))
         assert (await outcome).kind is OutcomeKind.CANCELED
         await asyncio.sleep(0.1)
         assert polls[-1].ended_s is not None

@@ -16,9 +16,10 @@ from starlette.routing import Route
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.ledger import LedgerBroken, RequestRecord
+from fleetsim.caller.poll_turns import POLLS_PER_S
 from fleetsim.caller.step.signals import LOOK_WITHIN_S
 from fleetsim.caller.track import Rules, Timer
-from fleetsim.caller.tracker import POLLS_PER_S, Tracker
+from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.event import Snapshot
@@ -121,7 +122,7 @@ async def test_a_cancel_that_failed_is_told_and_looked_into_at_once() -> None:
         cid = await f.ask("scout", "hi", skill="slow")
         await asyncio.sleep(20)
         looks = calls(f, "tasks/get")
-        f.tracker.cancel(cid)
+        await f.tracker.cancel(cid)
         await asyncio.sleep(0.5)
         assert calls(f, "tasks/get") == looks + 1
         assert [payload(event)["reason"][:8] for event in f.topics("agent.skill.retry")] == ["cancel: "]
@@ -295,7 +296,7 @@ async def test_what_the_storage_refused_before_is_on_record_once_it_has_closed()
         f.network.fault(Stall(at="response"), Match(origin=SCOUT))
         async with tracker:
             ledger.full = True
-            tracker.cancel(cid)
+            await tracker.cancel(cid)
             await asyncio.sleep(0.5)
             ledger.full = False
         kept = await f.ledger.request(cid)

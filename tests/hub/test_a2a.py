@@ -345,7 +345,7 @@ async def test_work_that_is_cancelled_at_the_hub_ends_the_task_as_canceled() -> 
         agent = client(t)
         task = await begun(agent, message("go", "ponder"))
         await asyncio.sleep(5)
-        t.hub.tracker.cancel(str(task.metadata["correlationId"]))
+        await t.hub.tracker.cancel(str(task.metadata["correlationId"]))
         await until(agent, task.task_id, TaskState.CANCELED)
 
 

@@ -178,5 +178,5 @@ async def test_work_may_still_be_vetoed_after_a_restart() -> None:
     async with local_hub(careful("veto"), entries={"quinn": POLLED}) as t:
         await start(t, "deploy")
         await t.restart()
-        assert t.hub.hitl.veto("c-1", by="ada")
+        assert await t.hub.hitl.veto("c-1", by="ada")
         assert (await t.hub.tracker.wait("c-1")).kind is OutcomeKind.CANCELED

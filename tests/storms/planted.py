@@ -225,7 +225,7 @@ DEFECTS = (
     Planted(
         "F-42",
         "polls that are due at once go out at once",
-        "caller/tracker.py",
+        "caller/poll_turns.py",
         "POLLS_PER_S, POLLS_HEADROOM = 400, 1.4",
         "POLLS_PER_S, POLLS_HEADROOM = 400_000, 1.4",
         f"{FAULTS} -k due",

@@ -109,6 +109,8 @@ class Runs:
         self._timer = timer
         self._workers = Workers("runs")
         self._running: dict[str, set[str]] = {}
+        self._elsewhere: dict[str, str] = {}
+        """Runs that other hubs follow, and their ceremonies."""
         self._starting: Counter[str] = Counter()
         self._last: dict[str, RunRecord] = {}
 
@@ -212,18 +214,49 @@ class Runs:
         skipped = status is RunStatus.SKIPPED
         self._events.publish(CeremonySkipped(**members) if skipped else CeremonyMissed(**members))
 
-    def recall(self, run: RunRecord, ceremony: Ceremony | None) -> None:
-        """Take up a run from the ledger, oldest first: follow it if a restart interrupted it."""
-        if run.status is RunStatus.RUNNING:
+    def recall(self, run: RunRecord, ceremony: Ceremony | None, *, own: bool = True) -> None:
+        """Take up a run from the ledger, oldest first: follow it if a restart interrupted it. Not ``own``: another hub
+        follows it, and this one notes that it goes on.
+        """
+        if run.status is RunStatus.RUNNING and own:
             self._follow(run, ceremony)
+        elif run.status is RunStatus.RUNNING:
+            self._note_elsewhere(run.claim.ceremony_id, run.claim.run_id, ended=False)
         else:
             self._last[run.claim.ceremony_id] = run
+
+    def note_elsewhere(self, event: CeremonyFired | CeremonyCompleted) -> None:
+        """Note that another hub's run began or ended."""
+        self._note_elsewhere(event.ceremony_id, event.run_id, ended=isinstance(event, CeremonyCompleted))
+
+    def _note_elsewhere(self, ceremony_id: str, run_id: str, *, ended: bool) -> None:
+        running = self._running.setdefault(ceremony_id, set())
+        if ended:
+            running.discard(run_id)
+            self._elsewhere.pop(run_id, None)
+            self._timer.ring()
+        else:
+            running.add(run_id)
+            self._elsewhere[run_id] = ceremony_id
+
+    async def look_elsewhere(self) -> None:
+        """Look for ends of other hubs' runs whose event was never published: that hub was killed before."""
+        for run_id, ceremony_id in tuple(self._elsewhere.items()):
+            runs = await self._ledger.runs(ceremony_id)
+            if not any(run.claim.run_id == run_id and run.status is RunStatus.RUNNING for run in runs):
+                self._note_elsewhere(ceremony_id, run_id, ended=True)
+
+    async def drop_all(self) -> None:
+        """Another hub follows the runs of this one; the events say when they end."""
+        await self._workers.close()
+        self._workers = Workers("runs")
 
     def _claim(self, ceremony: Ceremony, slot: datetime, trigger: str) -> SlotClaim:
         run_id = self._runtime.ids.new()
         return SlotClaim(ceremony_id=ceremony.ceremony_id, scheduled_at=slot, run_id=run_id, trigger=trigger)
 
     def _follow(self, run: RunRecord, ceremony: Ceremony | None) -> None:
+        self._elsewhere.pop(run.claim.run_id, None)
         self._running.setdefault(run.claim.ceremony_id, set()).add(run.claim.run_id)
         self._workers.start(self._follow_to_end(run, ceremony), name=run.claim.run_id)
 

@@ -38,8 +38,8 @@ from fleetsim.caller.ceremonies.runs import (
 from fleetsim.caller.channels.channel import Channel, channel_doubt
 from fleetsim.caller.channels.delivery import Channels
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.fleet_events import CeremoniesLoaded, ConfigRejected
-from fleetsim.caller.ledger import Ledger, RunRecord, RunStatus
+from fleetsim.caller.fleet_events import CeremoniesLoaded, CeremonyCompleted, CeremonyFired, ConfigRejected
+from fleetsim.caller.ledger import Ledger, RunRecord, RunStatus, SharedLedger
 from fleetsim.caller.registry import CardReader, Judge, nearest_of
 from fleetsim.ceremony.cron import Cron
 from fleetsim.ceremony.file import CATCH_UP_SLOTS_MAX, GRACE_S, CatchUp, Ceremony, Overlap, divide, next_due
@@ -253,10 +253,30 @@ class Scheduler:
         self._workers.start(self._keep_time(), name="clock")
         return self
 
+    def take_up(self, run: RunRecord) -> None:
+        """Follow a run of another hub, which has left."""
+        self._runs.recall(run, self._folder.contents.ceremonies.get(run.claim.ceremony_id))
+
+    async def note_elsewhere(self, event: CeremonyFired | CeremonyCompleted) -> None:
+        """Note a run of another hub."""
+        self._runs.note_elsewhere(event)
+        if isinstance(event, CeremonyCompleted):
+            for run in await self._ledger.runs(event.ceremony_id, limit=1):
+                self._recall(run)
+
+    async def look_elsewhere(self) -> None:
+        """Look for ends of other hubs' runs whose event was lost."""
+        await self._runs.look_elsewhere()
+
+    async def drop_all(self) -> None:
+        """Another hub follows the runs of this one."""
+        await self._runs.drop_all()
+
     def _recall(self, run: RunRecord) -> None:
         key, slot = run.claim.ceremony_id, run.claim.scheduled_at
         if run.claim.run_id not in self._runs.running(key):
-            self._runs.recall(run, self._folder.contents.ceremonies.get(key))
+            own = not isinstance(self._ledger, SharedLedger)
+            self._runs.recall(run, self._folder.contents.ceremonies.get(key), own=own)
         if run.claim.trigger == "cron" and slot <= self._clock.now():  # a clock that was ahead claimed later ones
             self._past[key] = max(self._past.get(key, slot), slot)
 

@@ -64,7 +64,9 @@ class WatchedFleet(CurrentSettings, Protocol):
 
 
 class AlertMonitor:
-    """``async with``. Publishes the alerts that begin and end."""
+    """``async with``. Publishes the alerts that begin and end. While ``silent``, another hub does it for the fleet."""
+
+    silent = False
 
     def __init__(self, events: EventLog, ledger: Ledger, fleet: WatchedFleet) -> None:
         self._events = events
@@ -122,7 +124,7 @@ class AlertMonitor:
         while True:
             await asyncio.sleep(LOOK_S)
             settings = self._fleet.settings.alerts
-            if settings.channels:
+            if settings.channels and not self.silent:
                 try:
                     self._judge(settings)
                 except Exception:  # one check that failed must not stop the next

@@ -4,17 +4,21 @@
 the form that keeps them in a file or in memory; a simulation runs it without threads.
 """
 
-from fleetsim.caller.ledger.interface import Ledger, LedgerLimits
+from fleetsim.caller.ledger.interface import Ledger, LedgerLimits, SharedLedger
 from fleetsim.caller.ledger.records import (
     AgentRoute,
     CardSnapshot,
     EarlyWebhook,
+    HubMember,
     KnownId,
+    LeaseLost,
     LedgerBroken,
     LedgerCopied,
     LedgerDamaged,
     LedgerLocked,
+    MessageKind,
     OtherWay,
+    PassedMessage,
     Phase,
     QuestionRecord,
     QuestionState,
@@ -23,20 +27,25 @@ from fleetsim.caller.ledger.records import (
     RunRecord,
     RunStatus,
     SlotClaim,
+    TakenOver,
 )
 
 __all__ = [
     "AgentRoute",
     "CardSnapshot",
     "EarlyWebhook",
+    "HubMember",
     "KnownId",
+    "LeaseLost",
     "Ledger",
     "LedgerBroken",
     "LedgerCopied",
     "LedgerDamaged",
     "LedgerLimits",
     "LedgerLocked",
+    "MessageKind",
     "OtherWay",
+    "PassedMessage",
     "Phase",
     "QuestionRecord",
     "QuestionState",
@@ -44,5 +53,7 @@ __all__ = [
     "RequestRecord",
     "RunRecord",
     "RunStatus",
+    "SharedLedger",
     "SlotClaim",
+    "TakenOver",
 ]

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from fleetsim.caller.events import Event
 from fleetsim.caller.ledger.records import (
     CardSnapshot,
     EarlyWebhook,
+    HubMember,
     KnownId,
     LedgerBroken,
+    PassedMessage,
     QuestionRecord,
     QuestionState,
     RequestNote,
     RequestRecord,
     RunRecord,
+    TakenOver,
 )
 from fleetsim.caller.outcome_stats import OutcomeFacts
 from fleetsim.model.work import Answer, Outcome, Question
@@ -55,6 +58,10 @@ class StorageListener(Protocol):
 
     def ledger_refused(self, reason: str, /) -> None:
         """The storage takes no writes, for this reason, or takes them again ("")."""
+        ...
+
+    def lease_lost(self) -> None:
+        """Another hub has taken over: every request of this hub must be dropped, before ``SharedLedger.rejoin``."""
         ...
 
 
@@ -154,7 +161,8 @@ class Ledger(Protocol):
 
         An agent that has more than half of them loses its own oldest rows, not those of others.
 
-        An outcome event marks its request's outcome as announced. A number used before raises ValueError.
+        An outcome event marks its request's outcome as announced. A number used before raises ValueError. In a shared
+        ledger, an event with the number 0 gets the next one.
         """
         ...
 
@@ -255,4 +263,58 @@ class Ledger(Protocol):
         Requests first, then questions, then the requests of runs, each by id. Only if there are none: the agents' tasks
         of exactly that id, the newest first.
         """
+        ...
+
+
+@runtime_checkable
+class SharedLedger(Ledger, Protocol):
+    """A ledger that several hubs write. Entering it joins the fleet, leaving it hands all requests over.
+
+    Each request, and each run of a ceremony, has one owner: the hub that accepted it, until that hub leaves or its
+    lease lapses and another takes them over. A hub that lost its lease gets LeaseLost for every write. Each write
+    renews the lease.
+    """
+
+    lease_s: float
+
+    def require_lease(self) -> None:
+        """Raise LeaseLost if the lease may have lapsed, by the clock of this process. Call it before a request, an
+        answer or a cancel leaves: the owner may be another hub by now.
+        """
+        ...
+
+    async def rejoin(self) -> None:
+        """Join again after LeaseLost, as another hub without requests. Raises NotAccepting."""
+        ...
+
+    async def members(self) -> tuple[HubMember, ...]:
+        """The hubs of the fleet, the longest member first."""
+        ...
+
+    async def take_over(self, *, limit: int = 200) -> TakenOver:
+        """Take over up to ``limit`` requests of hubs that left or whose lease has lapsed; several hubs share them."""
+        ...
+
+    async def pass_on(self, message: PassedMessage) -> bool:
+        """Record a message for the owner of its request. False if the request is not open."""
+        ...
+
+    async def passed_on(self) -> tuple[PassedMessage, ...]:
+        """The messages for requests of this hub, oldest first, until ``discard``."""
+        ...
+
+    async def discard(self, messages: Sequence[PassedMessage]) -> None:
+        """Delete messages that were applied."""
+        ...
+
+    async def journaled(self, *, after_seq: int, limit: int = 1_000) -> tuple[tuple[Event, bool], ...]:
+        """As ``events``, each with whether this hub published it."""
+        ...
+
+    async def holder(self, agent: str, task_id: str) -> str | None:
+        """The open request that has an agent's task."""
+        ...
+
+    async def changed(self, within_s: float) -> frozenset[str]:
+        """Wait until a hub wrote ``events``, ``messages`` or ``hubs``, at most ``within_s`` seconds; what it wrote."""
         ...

@@ -12,7 +12,7 @@ from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.extensions import SkillPolicy
 from fleetsim.model.task import JsonObject, Task
-from fleetsim.model.work import DEFAULT_SKILL, Answer, Question, SkillRequest
+from fleetsim.model.work import DEFAULT_SKILL, Answer, Outcome, Question, SkillRequest
 
 
 class LedgerDamaged(ConfigError):
@@ -35,6 +35,13 @@ class LedgerBroken(NotAccepting):
     """The ledger failed in a way that does not pass by itself: the hub takes no work and ends."""
 
     retryable = False
+
+
+class LeaseLost(NotAccepting):
+    """Another hub has taken over the requests of this one, whose writes are refused until it joins again."""
+
+    def __init__(self) -> None:
+        super().__init__("another hub has taken over this hub's requests", hint="try again in a moment")
 
 
 class Phase(StrEnum):
@@ -233,3 +240,58 @@ class KnownId(Struct, frozen=True, kw_only=True):
     correlation_id: str
     agent: str
     at: datetime
+
+
+class MessageKind(StrEnum):
+    """The kinds of message that a hub passes on to the owner of a request."""
+
+    WEBHOOK = "webhook"
+    ANSWER = "answer"
+    CANCEL = "cancel"
+    VETO = "veto"
+
+
+class PassedMessage(Struct, frozen=True, kw_only=True):
+    """A message that reached a hub that does not own its request. ``by`` is the person of a cancel or veto."""
+
+    correlation_id: str
+    kind: MessageKind
+    by: str = ""
+    answer: Answer | None = None
+    webhook: EarlyWebhook | None = None
+    seq: int = 0
+
+
+class TakenOver(Struct, frozen=True, kw_only=True):
+    """Requests, ended requests and runs that this hub owns from now on, because their hub has left or lost its lease.
+
+    ``untold`` are requests whose acceptance has no event, ``unannounced`` outcomes without one.
+    """
+
+    requests: tuple[RequestRecord, ...] = ()
+    untold: tuple[RequestRecord, ...] = ()
+    unannounced: tuple[Outcome, ...] = ()
+    questions: tuple[QuestionRecord, ...] = ()
+    webhooks: tuple[EarlyWebhook, ...] = ()
+    runs: tuple[RunRecord, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.requests or self.untold or self.unannounced or self.runs)
+
+
+class HubMember(Struct, frozen=True, kw_only=True):
+    """A hub of the fleet. ``hub`` is its number, ``lease_age_s`` the seconds since it renewed its lease of ``lease_s``.
+
+    ``owned`` are the open requests that it owns, ``took`` the number of requests that it has taken over.
+    """
+
+    hub: int
+    name: str
+    version: str
+    started_at: datetime
+    lease_age_s: float
+    lease_s: float
+    owned: int
+    took: int = 0
+    took_at: datetime | None = None
+    here: bool = False

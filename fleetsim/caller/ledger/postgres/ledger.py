@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from fleetsim.caller.event_wire import from_wire
 from fleetsim.caller.events import Event, OutcomeDecided
 from fleetsim.caller.ledger.bodies import decoder, encode, micros, moment
-from fleetsim.caller.ledger.interface import RECENT_MAX, LedgerLimits
+from fleetsim.caller.ledger.interface import RECENT_MAX, LedgerLimits, SharedLedger
 from fleetsim.caller.ledger.postgres import verbs
 from fleetsim.caller.ledger.postgres.place import Place
-from fleetsim.caller.ledger.postgres.storage import Storage, Verb
+from fleetsim.caller.ledger.postgres.storage import Storage, Verb, explain
 from fleetsim.caller.ledger.records import (
     CardSnapshot,
     EarlyWebhook,
+    HubMember,
     KnownId,
+    LeaseLost,
     LedgerDamaged,
+    MessageKind,
+    PassedMessage,
     QuestionRecord,
     QuestionState,
     RequestNote,
     RequestRecord,
     RunRecord,
+    TakenOver,
 )
 from fleetsim.caller.ledger.stored import StoredLedger, summary
 from fleetsim.caller.outcome_stats import OutcomeFacts
@@ -30,12 +39,18 @@ from fleetsim.model.limits import PREFIX_CHARS_MIN
 from fleetsim.model.work import Answer, Outcome, Question
 
 
-class PostgresLedger(StoredLedger):
-    """A Ledger whose rows are in one fleet's schema of a PostgreSQL database; made by ``open_postgres``."""
+class PostgresLedger(StoredLedger, SharedLedger):
+    """A SharedLedger whose rows are in one fleet's schema of a PostgreSQL database; made by ``open_postgres``."""
 
     HINT = "look at the log of the hub and of PostgreSQL, then start the hub again"
 
     _storage: Storage
+    _appended = 0
+    _is_lost = False
+
+    def __init__(self, storage: Storage, limits: LedgerLimits, *, lease_s: float) -> None:
+        super().__init__(storage, limits)
+        self.lease_s = lease_s
 
     async def _write(self, verb: Verb, call: Any, *ids: str) -> Any:
         """Run a write; without ``ids`` it concerns every id."""
@@ -43,6 +58,11 @@ class PostgresLedger(StoredLedger):
             raise self._broken.with_traceback(None)
         try:
             result = await self._storage.write(verb, call, frozenset(ids) if ids else None)
+        except LeaseLost:
+            if not self._is_lost and self._listener is not None:
+                self._is_lost = True
+                self._listener.lease_lost()
+            raise
         except Exception as error:  # noqa: BLE001 - each is raised again, or the reason why the ledger broke
             raise self._failure(error, reads=False)  # noqa: B904 - it may be the same error
         if self.refusal:
@@ -170,7 +190,9 @@ class PostgresLedger(StoredLedger):
         return bool(await self._write(verbs.ask, row, question.question_id, question.correlation_id))
 
     async def answer(self, answer: Answer, at: datetime) -> Question | None:
-        body = await self._write(verbs.answer, (verbs.storable(answer.question_id), encode(answer), micros(at)))
+        passed = PassedMessage(correlation_id="", kind=MessageKind.ANSWER, answer=answer)
+        call = verbs.storable(answer.question_id), encode(answer), micros(at), passed.kind.value, encode(passed)
+        body = await self._write(verbs.answer, call)
         return None if body is None else decoder(Question)(body)
 
     async def settle(self, question_id: str, state: QuestionState) -> None:
@@ -182,19 +204,10 @@ class PostgresLedger(StoredLedger):
             " AND questions.state IN ('open', 'answered')"
         )
         rows = await self._read(
-            "SELECT questions.body, questions.state, questions.answer, questions.answered_at FROM questions"
-            f"{waiting if open_only else ''} ORDER BY questions.seq DESC LIMIT $1",
+            f"{_QUESTIONS}{waiting if open_only else ''} ORDER BY questions.seq DESC LIMIT $1",
             limit,
         )
-        return tuple(
-            QuestionRecord(
-                question=decoder(Question)(body),
-                state=QuestionState(state),
-                answer=None if given is None else decoder(Answer)(given),
-                answered_at=None if answered_at is None else moment(answered_at),
-            )
-            for body, state, given, answered_at in rows[::-1]
-        )
+        return tuple(map(_question, rows[::-1]))
 
     # -- ceremony runs and cards
 
@@ -222,18 +235,28 @@ class PostgresLedger(StoredLedger):
         announced = [event.correlation_id for event in events if isinstance(event, OutcomeDecided)]
         call = verbs.AppendCall([verbs.event_row(event) for event in events], announced)
         await self._write(verbs.append, call, "the journal", *filter(None, announced))
-        step = max(1, self.limits.events_max // 100)
-        if events[-1].seq // step > (events[0].seq - 1) // step:
+        step, before = max(1, self.limits.events_max // 100), self._appended
+        self._appended += len(events)
+        if self._appended // step > before // step:
             await self._write(
                 verbs.trim, (self.limits.events_max, step + len(events) + verbs.PRUNED_MAX), "the journal"
             )
 
     async def events(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
-        rows = await self._read("SELECT body FROM events WHERE seq > $1 ORDER BY seq LIMIT $2", after_seq, limit)
+        return tuple(event for event, _ in await self.journaled(after_seq=after_seq, limit=limit))
+
+    async def journaled(self, *, after_seq: int, limit: int = 1_000) -> tuple[tuple[Event, bool], ...]:
+        rows = await self._read(
+            "SELECT body, seq, hub FROM events WHERE seq > $1 ORDER BY seq LIMIT $2", after_seq, limit
+        )
         events = [from_wire(body) for body in _decoded(dict[str, Any], rows)]
         if None in events:
             raise LedgerDamaged("a row of the journal holds no event")
-        return tuple(event for event in events if event is not None)
+        return tuple(
+            (replace(event, seq=seq), hub == self._storage.hub)
+            for event, (_, seq, hub) in zip(events, rows, strict=True)
+            if event is not None
+        )
 
     async def last_seq(self) -> int:
         return int((await self._read("SELECT coalesce(max(seq), 0) FROM events"))[0][0])
@@ -252,6 +275,91 @@ class PostgresLedger(StoredLedger):
         )
         return tuple(verbs.request_of(*row) for row in rows)
 
+    # -- several hubs
+
+    def require_lease(self) -> None:
+        if self._storage.lost or asyncio.get_running_loop().time() > self._storage.renewed + self.lease_s:
+            raise LeaseLost
+
+    async def rejoin(self) -> None:
+        try:
+            await self._storage.join()
+            self._is_lost = False
+        except Exception as error:  # noqa: BLE001 - each is raised again, or the reason why the ledger broke
+            raise self._failure(explain(error), reads=False)  # type: ignore[arg-type]  # noqa: B904
+
+    async def members(self) -> tuple[HubMember, ...]:
+        hub = self._storage.hub
+        rows = await self._read(
+            "SELECT hub, name, version, started_at, extract(epoch FROM clock_timestamp() - renewed_at)::float8,"
+            " extract(epoch FROM lease)::float8, (SELECT count(*) FROM requests WHERE phase <> 'closed'"
+            " AND requests.hub = hubs.hub), took, took_at FROM hubs WHERE ended_at IS NULL ORDER BY hub"
+        )
+        return tuple(
+            HubMember(
+                hub=row[0], name=row[1], version=row[2], started_at=row[3], lease_age_s=row[4], lease_s=row[5],
+                owned=row[6], took=row[7], took_at=row[8], here=row[0] == hub,
+            )
+            for row in rows
+        )  # fmt: skip
+
+    async def take_over(self, *, limit: int = 200) -> TakenOver:
+        opened, closed, runs = await self._write(verbs.take_over, limit)
+        if not (opened or closed or runs):
+            return TakenOver()
+        untold = await self._read(
+            f"{_REQUESTS} WHERE correlation_id = ANY ($1::text[]) AND correlation_id NOT IN"
+            " (SELECT accepted_id FROM events WHERE accepted_id = ANY ($1::text[]))"
+            " AND accepted_at >= coalesce((SELECT at FROM events ORDER BY seq LIMIT 1), 0) ORDER BY seq",
+            [*opened, *closed],
+        )
+        ended = "SELECT body FROM outcomes WHERE correlation_id = ANY ($1::text[]) ORDER BY seq"
+        early = "SELECT body FROM webhooks WHERE correlation_id = ANY ($1::text[]) ORDER BY seq"
+        mine = "WHERE correlation_id = ANY ($1::text[])"
+        return TakenOver(
+            requests=tuple(
+                verbs.request_of(*row) for row in await self._read(f"{_REQUESTS} {mine} ORDER BY seq", opened)
+            ),
+            untold=tuple(verbs.request_of(*row) for row in untold),
+            unannounced=tuple(map(summary, _decoded(Outcome, await self._read(ended, closed)))),
+            questions=tuple(
+                map(_question, await self._read(f"{_QUESTIONS} {mine} AND state IN ('open', 'answered')", opened))
+            ),
+            webhooks=_decoded(EarlyWebhook, await self._read(early, opened)),
+            runs=tuple(map(decoder(RunRecord), runs)),
+        )
+
+    async def pass_on(self, message: PassedMessage) -> bool:
+        call = message.correlation_id, message.kind.value, encode(message)
+        return bool(await self._write(verbs.pass_on, call))
+
+    async def passed_on(self) -> tuple[PassedMessage, ...]:
+        rows = await self._read(
+            "SELECT signals.body, signals.seq, correlation_id FROM signals JOIN requests USING (correlation_id)"
+            " WHERE hub = $1 ORDER BY signals.seq LIMIT 1000",
+            self._storage.hub,
+        )
+        decode = decoder(PassedMessage)
+        return tuple(replace(decode(body), seq=seq, correlation_id=cid) for body, seq, cid in rows)
+
+    async def discard(self, messages: Sequence[PassedMessage]) -> None:
+        await self._write(verbs.discard, [message.seq for message in messages], "messages")
+
+    async def holder(self, agent: str, task_id: str) -> str | None:
+        rows = await self._read(
+            "SELECT correlation_id FROM requests WHERE task_id = $1 AND agent = $2 AND phase <> 'closed' LIMIT 1",
+            task_id,
+            agent,
+        )
+        return rows[0][0] if rows else None
+
+    async def changed(self, within_s: float) -> frozenset[str]:
+        heard = self._storage.heard
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await heard.any.wait()
+        return heard.take()
+
     # -- ids
 
     async def ids(self, text: str, *, limit: int = 20) -> tuple[KnownId, ...]:
@@ -266,6 +374,7 @@ class PostgresLedger(StoredLedger):
 
 
 _REQUESTS = "SELECT body, content, phase, seq FROM requests"
+_QUESTIONS = "SELECT questions.body, questions.state, questions.answer, questions.answered_at FROM questions"
 _OPEN = "phase <> 'closed'"
 _BY_ID = """SELECT correlation_id, 'request', correlation_id, agent, accepted_at FROM requests
     WHERE correlation_id >= $1 AND correlation_id <= $2 ORDER BY correlation_id LIMIT $3"""
@@ -278,12 +387,31 @@ _BY_TASK = """SELECT $1, 'task', correlation_id, agent, accepted_at FROM request
      UNION SELECT correlation_id FROM outcomes WHERE task_id = $1) ORDER BY seq DESC LIMIT $2"""
 
 
+def _question(row: Any) -> QuestionRecord:
+    body, state, given, answered_at = row
+    return QuestionRecord(
+        question=decoder(Question)(body),
+        state=QuestionState(state),
+        answer=None if given is None else decoder(Answer)(given),
+        answered_at=None if answered_at is None else moment(answered_at),
+    )
+
+
 def _decoded(kind: Any, rows: Iterable[Any]) -> tuple[Any, ...]:
     decode = decoder(kind)
     return tuple(decode(row[0]) for row in rows)
 
 
-def open_postgres(place: Place, *, limits: LedgerLimits | None = None) -> PostgresLedger:
-    """The ledger at ``place``; tables are created if missing. Use as ``async with``; entering raises ConfigError."""
+LEASE_S = 30.0
+
+
+def open_postgres(
+    place: Place, *, limits: LedgerLimits | None = None, name: str = "", lease_s: float = LEASE_S
+) -> PostgresLedger:
+    """The ledger at ``place``; tables are created if missing. Use as ``async with``; entering raises ConfigError.
+
+    A hub that starts again under its ``name`` takes over the requests of its earlier process at once.
+    """
     bounds = limits or LedgerLimits()
-    return PostgresLedger(Storage(place, pending_max=bounds.pending_max), bounds)
+    storage = Storage(place, pending_max=bounds.pending_max, name=name, lease_s=lease_s)
+    return PostgresLedger(storage, bounds, lease_s=lease_s)

@@ -11,23 +11,34 @@ import asyncpg
 from fleetsim.model.errors import ConfigError
 
 _TABLES = """
+CREATE FUNCTION this_hub() RETURNS bigint LANGUAGE sql STABLE AS $$ SELECT current_setting('fleetsim.hub')::bigint $$;
+
 CREATE TABLE hubs (
-    hub bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, started_at timestamptz NOT NULL DEFAULT now(),
-    ended_at timestamptz, groups bigint NOT NULL DEFAULT 0);
+    hub bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL, version text NOT NULL,
+    lease interval NOT NULL, started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    renewed_at timestamptz NOT NULL DEFAULT clock_timestamp(), expires_at timestamptz NOT NULL,
+    ended_at timestamptz, took_at timestamptz, took bigint NOT NULL DEFAULT 0, groups bigint NOT NULL DEFAULT 0);
+CREATE INDEX hubs_living ON hubs (hub) WHERE ended_at IS NULL;
+
+CREATE TABLE journal (last bigint NOT NULL);
+INSERT INTO journal VALUES (0);
 
 CREATE TABLE secrets (name text COLLATE "C" PRIMARY KEY, sealed text NOT NULL, key text NOT NULL);
 
 CREATE TABLE runs (
     seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id text COLLATE "C" NOT NULL UNIQUE,
     ceremony_id text NOT NULL, scheduled_at bigint NOT NULL, status text NOT NULL, started_at bigint NOT NULL,
-    body text NOT NULL, UNIQUE (ceremony_id, scheduled_at));
+    body text NOT NULL, hub bigint NOT NULL DEFAULT this_hub(), UNIQUE (ceremony_id, scheduled_at));
 CREATE INDEX runs_by_ceremony ON runs (ceremony_id, seq);
+CREATE INDEX runs_going_on ON runs (hub) WHERE status = 'running';
 
 CREATE TABLE requests (
     seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, correlation_id text COLLATE "C" NOT NULL UNIQUE,
     agent text NOT NULL, phase text NOT NULL, accepted_at bigint NOT NULL, run_id text COLLATE "C", task_id text,
-    dialect text, streaming boolean NOT NULL, push boolean NOT NULL, body text NOT NULL, content text);
+    dialect text, streaming boolean NOT NULL, push boolean NOT NULL, body text NOT NULL, content text,
+    hub bigint NOT NULL DEFAULT this_hub());
 CREATE INDEX requests_open ON requests (seq) WHERE phase <> 'closed';
+CREATE INDEX requests_owned ON requests (hub, seq) WHERE phase <> 'closed';
 CREATE INDEX requests_by_run ON requests (run_id, seq) WHERE run_id IS NOT NULL;
 CREATE INDEX requests_by_task ON requests (task_id) WHERE task_id IS NOT NULL;
 CREATE INDEX requests_by_time ON requests (accepted_at);
@@ -56,10 +67,17 @@ CREATE TABLE webhooks (
     body text NOT NULL);
 CREATE INDEX webhooks_by_request ON webhooks (correlation_id);
 
+CREATE TABLE signals (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    correlation_id text COLLATE "C" NOT NULL REFERENCES requests (correlation_id) ON DELETE CASCADE,
+    kind text NOT NULL, body text NOT NULL);
+CREATE INDEX signals_by_request ON signals (correlation_id);
+
 CREATE TABLE cards (agent text COLLATE "C" PRIMARY KEY, body text NOT NULL);
 
 CREATE TABLE events (
-    seq bigint PRIMARY KEY, at bigint NOT NULL, agent text NOT NULL, accepted_id text, body text NOT NULL);
+    seq bigint PRIMARY KEY, at bigint NOT NULL, agent text NOT NULL, accepted_id text, body text NOT NULL,
+    hub bigint NOT NULL DEFAULT this_hub());
 CREATE INDEX events_by_agent ON events (agent, seq);
 CREATE INDEX events_accepted ON events (accepted_id) WHERE accepted_id IS NOT NULL;
 """

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib.metadata import version
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -18,7 +20,7 @@ from asyncpg.transaction import Transaction
 
 from fleetsim.caller.ledger.postgres.place import Place
 from fleetsim.caller.ledger.postgres.schema import migrate
-from fleetsim.caller.ledger.records import LedgerDamaged, LedgerLocked
+from fleetsim.caller.ledger.records import LeaseLost, LedgerDamaged
 from fleetsim.model.errors import ConfigError, FleetsimError, NotAccepting
 from fleetsim.runtime.workers import Workers
 
@@ -46,20 +48,18 @@ _PASSING = (
     asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
     asyncpg.TransactionRollbackError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.ObjectNotInPrerequisiteStateError,
     asyncpg.ReadOnlySQLTransactionError,
 )
 _CORRUPT = (asyncpg.DataCorruptedError, asyncpg.IndexCorruptedError)
 
-_FENCE = "UPDATE hubs SET groups = $2 WHERE hub = $1 AND ended_at IS NULL RETURNING hub"
-"""The first statement of a group. It proves that no other hub has taken over, and numbers the group."""
+_FENCE = """UPDATE hubs SET groups = $2, renewed_at = clock_timestamp(), expires_at = clock_timestamp() + lease
+    WHERE hub = $1 AND ended_at IS NULL RETURNING hub"""
+"""The first statement of a group: it proves that no other hub has taken over, renews the lease, and numbers the group.
 
-
-class LedgerTaken(Exception):
-    """Another hub has taken over the ledger: this one must not write any more."""
-
-    def __init__(self) -> None:
-        super().__init__("another hub has taken over")
+A hub that takes over ends this row first, so a group either is committed before or changes nothing.
+"""
 
 
 @dataclass(eq=False, slots=True)
@@ -79,6 +79,11 @@ class Batch:
     verb: Verb
     writes: list[WriteCall] = field(default_factory=list)
     keys: set[str] | None = field(default_factory=set)
+
+    @property
+    def last(self) -> bool:
+        """Whether it runs after all other batches of its group."""
+        return getattr(self.verb, "last", False)
 
     def clashes(self, write: WriteCall) -> bool:
         return self.keys is None or write.keys is None or not self.keys.isdisjoint(write.keys)
@@ -106,10 +111,25 @@ def batches(writes: Sequence[WriteCall]) -> list[Batch]:
     return sorted_
 
 
+class Notices:
+    """The kinds of notice that came since the last ``take``; ``any`` is set while there is one."""
+
+    def __init__(self) -> None:
+        self.any = asyncio.Event()
+        self._kinds = set[str]()
+
+    def add(self, kind: str) -> None:
+        self._kinds.add(kind)
+        self.any.set()
+
+    def take(self) -> frozenset[str]:
+        kinds, self._kinds = frozenset(self._kinds), set()
+        self.any.clear()
+        return kinds
+
+
 def explain(error: BaseException) -> BaseException:
     """Convert an error of the driver: NotAccepting if it passes by itself, LedgerDamaged for damage, else the same."""
-    if isinstance(error, LedgerLocked):  # the server still holds the lock of a connection that was cut
-        return NotAccepting(f"the ledger cannot be written: {error}")
     if isinstance(error, FleetsimError | ValueError):
         return error
     if isinstance(error, asyncpg.DataError):
@@ -139,33 +159,38 @@ def _reason(error: BaseException) -> str:
 
 
 class Storage:
-    """The connections to one fleet's tables. ``start`` opens them, ``stop`` finishes the writes and closes them."""
+    """The connections to one fleet's tables. ``start`` opens them and joins the fleet, ``stop`` finishes the writes,
+    leaves the fleet and closes them. ``hub`` is the number of this membership. ``name`` stays the same over restarts:
+    joining ends the membership of an earlier process of the same name ("" ends none).
+    """
 
-    def __init__(self, place: Place, *, pending_max: int) -> None:
+    def __init__(self, place: Place, *, pending_max: int, name: str, lease_s: float) -> None:
         self._place = place
         self._pending_max = pending_max
+        self._name, self._lease_s = name, lease_s
         self._waiting: list[WriteCall] = []
         self._more = asyncio.Event()
         self._stopping = False
         self._writer: Connection | None = None
-        self._lock = f"fleetsim {place.schema}"
-        self._hub = 0
+        self._hears: Connection | None = None
+        self.heard = Notices()
+        self.hub = 0
+        self.lost = False
+        self.renewed = 0.0
         self._groups = 0
         self._readers: asyncpg.Pool | None = None
         self._workers = Workers("ledger")
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Connect, and create or migrate the tables. Raises ConfigError, with the next step."""
+        """Connect, create or migrate the tables, and join. Raises ConfigError, with the next step."""
         try:
             connection = await self._connect()
             try:
                 await migrate(connection, self._place.schema)
             finally:
                 await connection.close()
-            connection = await self._connected()
-            await connection.execute("UPDATE hubs SET ended_at = now() WHERE ended_at IS NULL")
-            self._hub = await connection.fetchval("INSERT INTO hubs DEFAULT VALUES RETURNING hub")
+            await self.join()
             self._readers = await asyncpg.create_pool(
                 self._place.dsn,
                 min_size=0,
@@ -178,20 +203,75 @@ class Storage:
             await self._abandon(None)
             raise refused(self._place, error) from error
         self._task = self._workers.start(self._work(), name="writer")
+        self._workers.start(self._listen(), name="listener")
+
+    async def join(self) -> None:
+        """Become a member with a new number. Raises the errors of the driver."""
+        connection, before = await self._connect(), asyncio.get_running_loop().time()
+        try:
+            async with connection.transaction():
+                await connection.execute(
+                    "UPDATE hubs SET ended_at = clock_timestamp() WHERE name = $1 AND name <> '' AND ended_at IS NULL",
+                    self._name,
+                )
+                self.hub = await connection.fetchval(
+                    "INSERT INTO hubs (name, version, lease, expires_at) VALUES ($1, $2, $3, clock_timestamp() + $3)"
+                    " RETURNING hub",
+                    self._name,
+                    version("fleetsim"),
+                    timedelta(seconds=self._lease_s),
+                )
+                await connection.execute("SELECT pg_notify(current_schema(), 'hubs')")
+            await self._own(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        if self._writer is not None:
+            self._writer.terminate()
+        self._writer, self.renewed, self.lost = connection, before, False
+
+    async def _own(self, connection: Connection) -> None:
+        """Let the connection's new rows belong to this hub."""
+        await connection.execute("SELECT set_config('fleetsim.hub', $1, false)", str(self.hub))
 
     @property
     def _settings(self) -> dict[str, str]:
-        return {"search_path": self._place.schema, "application_name": "fleetsim", "synchronous_commit": "on"}
+        # A hub that was stopped within a group holds the lock of its row: the server ends such a session.
+        idle_ms = max(500, round(self._lease_s * 1_000 / 3))
+        return {
+            "search_path": self._place.schema,
+            "application_name": "fleetsim",
+            "synchronous_commit": "on",
+            "idle_in_transaction_session_timeout": str(idle_ms),
+        }
 
     async def _connect(self) -> Connection:
         return await asyncpg.connect(
             self._place.dsn, timeout=CONNECT_S, command_timeout=COMMAND_S, server_settings=self._settings
         )
 
+    async def _listen(self) -> None:
+        """Note every notice of a hub in ``heard``. While the connection is away, nothing is heard."""
+        while True:
+            try:
+                if self._hears is None or self._hears.is_closed():
+                    self._hears = await self._connect()
+                    await self._hears.add_listener(self._place.schema, self._notice)
+                    for kind in ("events", "messages", "hubs"):  # what was missed meanwhile
+                        self.heard.add(kind)
+            except (asyncpg.PostgresError, *_PASSING) as error:
+                log.debug("no notices of other hubs: %s", error)
+            await asyncio.sleep(RETRY_S)
+
+    def _notice(self, _connection: object, _pid: int, _channel: str, kind: object) -> None:
+        self.heard.add(str(kind))
+
     async def write(self, verb: Verb, call: Any, keys: frozenset[str] | None) -> Any:
         """Run the verb on ``call`` in the next group; returns once it is durable."""
         if self._task is None or self._stopping:
             raise NotAccepting("the ledger is closed")
+        if self.lost:
+            raise LeaseLost
         if len(self._waiting) >= self._pending_max:
             raise NotAccepting(f"the ledger is {self._pending_max:,} operations behind: PostgreSQL does not keep up")
         write = WriteCall(verb, call, keys, asyncio.get_running_loop().create_future())
@@ -210,19 +290,27 @@ class Storage:
         return rows
 
     async def stop(self) -> None:
-        """Refuse new writes, finish the waiting ones, and close the connections."""
+        """Refuse new writes, finish the waiting ones, leave the fleet, and close the connections."""
         self._stopping = True
         self._more.set()
         if self._task is not None:
             await self._task
             self._task = None
-        readers, self._readers = self._readers, None
-        writer, self._writer = self._writer, None
-        for closing in (readers, writer):
-            if closing is not None:
-                with suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
-                    async with asyncio.timeout(CONNECT_S):
-                        await closing.close()
+        await self._workers.close()
+        closing = self._readers, self._hears, self._writer
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                if self._writer is not None and not self._writer.is_closed():
+                    await self._writer.execute(
+                        "UPDATE hubs SET ended_at = clock_timestamp() WHERE hub = $1 AND ended_at IS NULL", self.hub
+                    )
+                    await self._writer.execute("SELECT pg_notify(current_schema(), 'hubs')")
+                for one in closing:
+                    if one is not None:
+                        await one.close()
+        except (asyncpg.PostgresError, *_PASSING) as error:
+            log.debug("the connections could not be closed: %s", error)
+        self._readers = self._hears = self._writer = None
 
     async def _work(self) -> None:
         while self._waiting or not self._stopping:
@@ -242,10 +330,15 @@ class Storage:
             connection = await self._connected()
             transaction = connection.transaction()
             await transaction.start()
-            number = self._groups = self._groups + 1
-            if await connection.fetchval(_FENCE, self._hub, number) is None:
-                raise LedgerTaken
-            for batch in batches(group):
+            number, before = self._groups + 1, asyncio.get_running_loop().time()
+            self._groups = number
+            if await connection.fetchval(_FENCE, self.hub, number) is None:
+                self.lost = True
+                waiting, self._waiting = self._waiting, []
+                _refuse(waiting, LeaseLost())
+                raise LeaseLost
+            # Numbers of events are taken last: hubs wait for each other only from there to the commit.
+            for batch in sorted(batches(group), key=attrgetter("last")):
                 values = await batch.verb(connection, [write.call for write in batch.writes])
                 results += zip(batch.writes, values, strict=True)
             committing = number
@@ -256,20 +349,21 @@ class Storage:
             await self._abandon(None if passing else transaction)
             if committing and passing and await self._was_committed(committing, reason):
                 _resolve(results)
+                self.renewed = before
             elif len(group) > 1 and not passing:
                 for write in group:
                     await self._commit([write])
             else:
                 _refuse(group, reason)
             return
+        self.renewed = before
         _resolve(results)
 
     async def _connected(self) -> Connection:
         if self._writer is None or self._writer.is_closed():
+            self._writer = None
             connection = await self._connect()
-            if not await connection.fetchval("SELECT pg_try_advisory_lock(hashtextextended($1, 1))", self._lock):
-                connection.terminate()
-                raise LedgerLocked("another hub has this ledger open", pid=None, hint="stop it first")
+            await self._own(connection)
             self._writer = connection
         return self._writer
 
@@ -293,9 +387,9 @@ class Storage:
         """
         while not self._stopping:
             try:
-                last = await (await self._connected()).fetchval("SELECT groups FROM hubs WHERE hub = $1", self._hub)
+                last = await (await self._connected()).fetchval("SELECT groups FROM hubs WHERE hub = $1", self.hub)
                 return bool(last == group)
-            except (LedgerLocked, asyncpg.PostgresError, *_PASSING) as error:
+            except (asyncpg.PostgresError, *_PASSING) as error:
                 log.debug("waiting for PostgreSQL: %s", error)
                 waiting, self._waiting = self._waiting, []
                 _refuse(waiting, reason)

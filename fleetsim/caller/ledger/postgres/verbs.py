@@ -6,8 +6,10 @@ keeps no state. Rows are made here too, before a call waits for its group.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -35,8 +37,8 @@ class AppendCall(NamedTuple):
     announced: list[str | None]
 
 
-async def touch(connection: Connection, calls: Sequence[Any]) -> Sequence[Any]:
-    await connection.execute("UPDATE schema_version SET applied_at = applied_at")
+async def touch(_: Connection, calls: Sequence[Any]) -> Sequence[Any]:
+    """Change nothing: the group itself writes, and renews the lease."""
     return calls
 
 
@@ -67,7 +69,7 @@ async def update(connection: Connection, calls: Sequence[list[tuple[Any, ...]]])
     await connection.execute(
         "UPDATE requests SET phase = new.phase, task_id = new.task_id, dialect = new.dialect,"
         f" streaming = new.streaming, push = new.push, body = new.body FROM {_REQUESTS}"
-        " WHERE requests.correlation_id = new.correlation_id AND requests.phase <> 'closed'",
+        " WHERE requests.correlation_id = new.correlation_id AND requests.phase <> 'closed' AND hub = this_hub()",
         *_columns([row for rows in calls for row in rows]),
     )
     return [None] * len(calls)
@@ -78,7 +80,8 @@ async def close(connection: Connection, calls: Sequence[tuple[Any, ...]]) -> Seq
         f"""WITH new AS (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[],
             $7::text[]) WITH ORDINALITY AS new ({_OUTCOME}, place)),
         closed AS (UPDATE requests SET phase = 'closed' FROM new
-            WHERE requests.correlation_id = new.correlation_id AND phase <> 'closed' RETURNING requests.correlation_id),
+            WHERE requests.correlation_id = new.correlation_id AND phase <> 'closed' AND hub = this_hub()
+            RETURNING requests.correlation_id),
         added AS (INSERT INTO outcomes ({_OUTCOME})
             SELECT {_OUTCOME} FROM new JOIN closed USING (correlation_id) ORDER BY place),
         ended AS (UPDATE questions SET state = CASE new.kind WHEN '{OutcomeKind.EXPIRED.value}'
@@ -97,7 +100,7 @@ async def keep_webhook(connection: Connection, calls: Sequence[tuple[str, str]])
     rows = await connection.fetch(
         "WITH open AS (SELECT new.* FROM unnest($1::text[], $2::text[])"
         " WITH ORDINALITY AS new (correlation_id, body, place)"
-        " JOIN requests USING (correlation_id) WHERE phase <> 'closed' FOR SHARE OF requests),"
+        " JOIN requests USING (correlation_id) WHERE phase <> 'closed' AND hub = this_hub() FOR SHARE OF requests),"
         " added AS (INSERT INTO webhooks (correlation_id, body) SELECT correlation_id, body FROM open ORDER BY place)"
         " SELECT place FROM open",
         *_columns(calls),
@@ -110,7 +113,7 @@ async def ask(connection: Connection, calls: Sequence[tuple[str, str, str]]) -> 
     rows = await connection.fetch(
         "WITH open AS (SELECT new.* FROM unnest($1::text[], $2::text[], $3::text[])"
         " WITH ORDINALITY AS new (question_id, correlation_id, body, place)"
-        " JOIN requests USING (correlation_id) WHERE phase <> 'closed' FOR SHARE OF requests)"
+        " JOIN requests USING (correlation_id) WHERE phase <> 'closed' AND hub = this_hub() FOR SHARE OF requests)"
         " INSERT INTO questions (question_id, correlation_id, state, body)"
         f" SELECT question_id, correlation_id, '{QuestionState.OPEN.value}', body FROM open ORDER BY place"
         " ON CONFLICT (question_id) DO NOTHING RETURNING question_id",
@@ -121,21 +124,85 @@ async def ask(connection: Connection, calls: Sequence[tuple[str, str, str]]) -> 
 
 
 async def answer(connection: Connection, calls: Sequence[tuple[str, str, int]]) -> Sequence[str | None]:
-    return [
-        await connection.fetchval(
-            "UPDATE questions SET state = 'answered', answer = $2, answered_at = $3"
-            " WHERE question_id = $1 AND state = 'open' RETURNING body",
+    """Claim questions; the owners of their requests get the answers as messages."""
+    claimed = []
+    for call in calls:
+        body = await connection.fetchval(
+            "WITH taken AS (UPDATE questions SET state = 'answered', answer = $2, answered_at = $3"
+            " WHERE question_id = $1 AND state = 'open' RETURNING correlation_id, body),"
+            " passed AS (INSERT INTO signals (correlation_id, kind, body) SELECT correlation_id, $4, $5"
+            " FROM taken JOIN requests USING (correlation_id) WHERE hub <> this_hub() RETURNING seq)"
+            " SELECT body, (SELECT pg_notify(current_schema(), 'messages') FROM passed) FROM taken",
             *call,
         )
-        for call in calls
-    ]
+        claimed.append(body)
+    return claimed
+
+
+async def pass_on(connection: Connection, calls: Sequence[tuple[str, str, str]]) -> Sequence[bool]:
+    rows = await connection.fetch(
+        "INSERT INTO signals (correlation_id, kind, body) SELECT new.correlation_id, kind, new.body"
+        " FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS new (correlation_id, kind, body, place)"
+        " JOIN requests USING (correlation_id) WHERE phase <> 'closed' ORDER BY place RETURNING correlation_id",
+        *_columns(calls),
+    )
+    await _notify(connection, "messages")
+    passed = {row[0] for row in rows}
+    return [call[0] in passed for call in calls]
+
+
+async def discard(connection: Connection, calls: Sequence[list[int]]) -> Sequence[None]:
+    await connection.execute(
+        "DELETE FROM signals WHERE seq = ANY ($1::bigint[])", [seq for seqs in calls for seq in seqs]
+    )
+    return [None] * len(calls)
 
 
 async def settle(connection: Connection, calls: Sequence[tuple[str, str]]) -> Sequence[None]:
     await connection.executemany(
-        "UPDATE questions SET state = $2 WHERE question_id = $1 AND state IN ('open', 'answered')", calls
+        "UPDATE questions SET state = $2 FROM requests WHERE question_id = $1 AND state IN ('open', 'answered')"
+        " AND requests.correlation_id = questions.correlation_id AND hub = this_hub()",
+        calls,
     )
     return [None] * len(calls)
+
+
+async def take_over(connection: Connection, calls: Sequence[int]) -> Sequence[tuple[list[str], list[str], list[str]]]:
+    """End the hubs whose lease has lapsed, then own requests and runs of ended hubs. Returns the ids of open requests,
+    the ids of outcomes that were not announced, and runs.
+    """
+    await connection.execute(
+        "UPDATE hubs SET ended_at = clock_timestamp() WHERE hub IN (SELECT hub FROM hubs WHERE ended_at IS NULL"
+        " AND expires_at < clock_timestamp() AND hub <> this_hub() FOR UPDATE SKIP LOCKED)"
+    )
+    limit, ended = max(calls), "hub IN (SELECT hub FROM hubs WHERE ended_at IS NOT NULL)"
+    opened = await connection.fetch(
+        "UPDATE requests SET hub = this_hub() WHERE seq IN (SELECT seq FROM requests WHERE phase <> 'closed'"
+        f" AND {ended} ORDER BY seq LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING correlation_id, seq",
+        limit,
+    )
+    closed = await connection.fetch(
+        "UPDATE requests SET hub = this_hub() WHERE seq IN (SELECT requests.seq FROM outcomes JOIN requests"
+        f" USING (correlation_id) WHERE NOT announced AND {ended} ORDER BY outcomes.seq LIMIT $1"
+        " FOR UPDATE OF requests SKIP LOCKED) RETURNING correlation_id, seq",
+        limit,
+    )
+    runs = await connection.fetch(
+        "UPDATE runs SET hub = this_hub() WHERE seq IN (SELECT seq FROM runs WHERE status = 'running'"
+        f" AND {ended} ORDER BY seq LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING body, seq",
+        limit,
+    )
+    if opened:
+        await connection.execute(
+            "UPDATE hubs SET took = took + $1, took_at = clock_timestamp() WHERE hub = this_hub()", len(opened)
+        )
+    opened, closed, runs = ([row[0] for row in sorted(rows, key=itemgetter(1))] for rows in (opened, closed, runs))
+    return [*[([], [], [])] * (len(calls) - 1), (opened, closed, runs)]
+
+
+async def _notify(connection: Connection, what: str) -> None:
+    """Let the other hubs look at once."""
+    await connection.execute("SELECT pg_notify(current_schema(), $1)", what)
 
 
 async def save_run(connection: Connection, calls: Sequence[tuple[Any, ...]]) -> Sequence[None]:
@@ -143,7 +210,8 @@ async def save_run(connection: Connection, calls: Sequence[tuple[Any, ...]]) -> 
         await connection.executemany(
             f"INSERT INTO runs ({_RUN}) VALUES ($1, $2, $3, $4, $5, $6)"
             " ON CONFLICT (ceremony_id, scheduled_at) DO UPDATE SET status = excluded.status,"
-            " started_at = excluded.started_at, body = excluded.body WHERE runs.run_id = excluded.run_id",
+            " started_at = excluded.started_at, body = excluded.body WHERE runs.run_id = excluded.run_id"
+            " AND (runs.hub = this_hub() OR runs.status <> 'running')",
             calls,
         )
     except asyncpg.UniqueViolationError:
@@ -159,11 +227,19 @@ async def save_card(connection: Connection, calls: Sequence[tuple[str, str]]) ->
 
 
 async def append(connection: Connection, calls: Sequence[AppendCall]) -> Sequence[None]:
+    """Insert events. Those without a number get the next ones: the order of their commits is the order of all hubs."""
+    rows = [row for call in calls for row in call.events]
+    last = await connection.fetchval(
+        "UPDATE journal SET last = greatest(last, $2) + $1 RETURNING last",
+        sum(row[0] == 0 for row in rows),
+        max(row[0] for row in rows),
+    )
+    numbers = itertools.count(last - sum(row[0] == 0 for row in rows) + 1)
     try:
         await connection.execute(
             "INSERT INTO events (seq, at, agent, accepted_id, body)"
             " SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[])",
-            *_columns([row for call in calls for row in call.events]),
+            *_columns([(row[0] or next(numbers), *row[1:]) for row in rows]),
         )
     except asyncpg.UniqueViolationError:
         raise ValueError("an event number was used twice") from None
@@ -172,7 +248,11 @@ async def append(connection: Connection, calls: Sequence[AppendCall]) -> Sequenc
         await connection.execute(
             "UPDATE outcomes SET announced = true WHERE correlation_id = ANY ($1::text[])", announced
         )
+    await _notify(connection, "events")
     return [None] * len(calls)
+
+
+append.last = True  # type: ignore[attr-defined]
 
 
 async def trim(connection: Connection, calls: Sequence[tuple[int, int]]) -> Sequence[None]:

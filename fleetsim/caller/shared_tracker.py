@@ -1,0 +1,165 @@
+"""The tracker of a hub that shares its ledger: it drives the requests that it owns, and reaches those of other hubs.
+
+A webhook, an answer or a cancel for another hub's request is recorded in the ledger, and its owner applies it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from msgspec.structs import replace
+
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.events import OutcomeDecided
+from fleetsim.caller.executor import Executor
+from fleetsim.caller.ledger import (
+    EarlyWebhook,
+    LeaseLost,
+    MessageKind,
+    PassedMessage,
+    Phase,
+    QuestionState,
+    SharedLedger,
+)
+from fleetsim.caller.record_writer import RecordWriter
+from fleetsim.caller.step import new_track
+from fleetsim.caller.step.signals import Answered
+from fleetsim.caller.track import Rules, Track
+from fleetsim.caller.tracker import Tracker
+from fleetsim.model.asking import check_answer
+from fleetsim.model.errors import UnknownTarget
+from fleetsim.model.event import TaskEvent
+from fleetsim.model.limits import check_text
+from fleetsim.model.parts import require_parts
+from fleetsim.model.work import Answer, Decision, Outcome, Question
+from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.workers import Workers
+
+LOOK_S = 5.0
+"""How often the ledger is asked for the outcome of another hub's request, should its event be missed."""
+
+
+class SharedTracker(Tracker):
+    """A Tracker over a SharedLedger."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        executor: Executor,
+        ledger: SharedLedger,
+        events: EventLog,
+        rules: Rules,
+        **options: Any,
+    ) -> None:
+        super().__init__(runtime, executor, ledger, events, rules, **options)
+        self._shared = ledger
+
+    async def find_track(self, correlation_id: str) -> Track | None:
+        if (track := self.open_tracks.get(correlation_id)) is not None:
+            return track
+        record = await self._shared.request(correlation_id)
+        if record is None or record.phase is Phase.CLOSED:
+            return None
+        question = next((one for one in await self.find_questions() if one.correlation_id == correlation_id), None)
+        track = new_track(record, self._moment())
+        return replace(track, asking=replace(track.asking, question=question, recorded=question is not None))
+
+    async def find_questions(self) -> tuple[Question, ...]:
+        records = await self._shared.questions()
+        return tuple(record.question for record in records if record.state is QuestionState.OPEN)
+
+    async def find_holder(self, agent: str, task_id: str) -> str | None:
+        return self.find(agent, task_id) or await self._shared.holder(agent, task_id)
+
+    async def count_open(self) -> int:
+        return sum(member.owned for member in await self._shared.members())
+
+    async def wait(self, correlation_id: str) -> Outcome:
+        while True:
+            with suppress(LeaseLost, UnknownTarget):  # another hub has it, or had it before this one
+                return await super().wait(correlation_id)
+            # After the subscription: an earlier outcome is in the ledger, and the event of a later one arrives here.
+            async with self._events.subscribe(kinds=(OutcomeDecided,), about=correlation_id, everywhere=True) as ended:
+                record = await self._shared.request(correlation_id)
+                if record is None:
+                    raise UnknownTarget(f"no request {correlation_id!r} is known")
+                if record.phase is not Phase.CLOSED and correlation_id not in self.open_tracks:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK_S):
+                            await ended.next_batch()
+
+    async def answer(self, answer: Answer) -> Question:
+        if any(question.question_id == answer.question_id for question in self.questions()):
+            return await super().answer(answer)
+        check_text(answer.text, "the answer", self.rules.text_chars_max)
+        require_parts(answer.parts, answer.metadata)
+        questions = await self.find_questions()
+        question = next((one for one in questions if one.question_id == answer.question_id), None)
+        if question is not None:
+            if answer.decision is Decision.ANSWER:
+                check_answer(question.parts, answer.parts)
+            question = await self._shared.answer(answer, self._runtime.clock.now())  # which passes it on
+        if question is None:
+            raise UnknownTarget(
+                f"question {answer.question_id!r} is not open any more", hint="look at `fleetsim inbox list`"
+            )
+        self.signal(question.correlation_id, Answered(answer=answer))  # this hub may own the request by now
+        return question
+
+    async def cancel(self, correlation_id: str, *, by: str = "operator") -> None:
+        if correlation_id in self.open_tracks:
+            await super().cancel(correlation_id, by=by)
+        elif not await self.pass_on(correlation_id, MessageKind.CANCEL, by=by):
+            raise UnknownTarget(f"no request {correlation_id!r} is in flight")
+
+    async def take_webhook(
+        self, correlation_id: str, agent: str, events: Sequence[TaskEvent], *, body_bytes: int
+    ) -> bool:
+        if correlation_id in self.open_tracks:
+            return await super().take_webhook(correlation_id, agent, events, body_bytes=body_bytes)
+        webhook = EarlyWebhook(
+            correlation_id=correlation_id,
+            agent=agent,
+            events=tuple(events),
+            received_at=self._runtime.clock.now(),
+            body_bytes=body_bytes,
+        )
+        return await self.pass_on(correlation_id, MessageKind.WEBHOOK, webhook=webhook)
+
+    async def pass_on(self, correlation_id: str, kind: MessageKind, **about: Any) -> bool:
+        """Record a message for the hub that owns a request. False if the request is not open."""
+        return await self._shared.pass_on(PassedMessage(correlation_id=correlation_id, kind=kind, **about))
+
+    async def take_message(self, message: PassedMessage) -> None:
+        """Apply a webhook, an answer or a cancel that another hub received, and return once the effect is on record.
+
+        Raises:
+            NotAccepting: it is not on record yet; the message must be kept.
+        """
+        cid = message.correlation_id
+        if cid not in self.open_tracks:
+            return
+        if (webhook := message.webhook) is not None:
+            await super().take_webhook(cid, webhook.agent, webhook.events, body_bytes=webhook.body_bytes)
+        elif message.answer is not None:
+            self.signal(cid, Answered(answer=message.answer))
+        elif message.kind is MessageKind.CANCEL:
+            await super().cancel(cid, by=message.by)
+        await self._recorded(cid)
+
+    def require_own(self, correlation_id: str) -> None:
+        self._shared.require_lease()
+
+    async def drop_all(self) -> int:
+        """Forget every request, and record nothing: another hub owns them. Returns the number of them."""
+        await self._workers.close()
+        self._workers = Workers("tracker")
+        self._writer = RecordWriter(self._shared, self._events, self._workers, self.open_tracks, self.signal)
+        dropped = list(self.open_tracks.values())
+        for track in dropped:
+            self._forget(track)
+            self._resolve(track.correlation_id, LeaseLost())
+        return len(dropped)

@@ -1,0 +1,233 @@
+"""A hub as a member of a fleet of hubs that share a ledger.
+
+It follows the events of the others, applies messages about its requests that reached them, renews its lease, and takes
+over the requests of a hub that left or lost its lease. When it lost its own, it drops its requests and joins again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from fleetsim.caller.agent_limiter import AgentLimiter
+from fleetsim.caller.ceremonies.scheduler import Scheduler
+from fleetsim.caller.channels.alert_monitor import AlertMonitor
+from fleetsim.caller.dispatcher import Dispatcher
+from fleetsim.caller.event_log import EventLog, publish_outcome
+from fleetsim.caller.events import Event, OutcomeDecided, RequestAccepted, VetoWindowMoved
+from fleetsim.caller.fleet_events import (
+    CeremonyCompleted,
+    CeremonyFired,
+    HubLeaseLost,
+    HubStarted,
+    HubStopping,
+    HubTookOver,
+)
+from fleetsim.caller.hitl import HitlMonitor
+from fleetsim.caller.ledger import (
+    EarlyWebhook,
+    HubMember,
+    MessageKind,
+    PassedMessage,
+    QuestionRecord,
+    RequestRecord,
+    RunRecord,
+    SharedLedger,
+)
+from fleetsim.caller.shared_tracker import SharedTracker
+from fleetsim.hub.fleet import CurrentFleet
+from fleetsim.hub.journal import Journal
+from fleetsim.model.errors import NotAccepting
+from fleetsim.model.extensions import SkillPolicy
+from fleetsim.runtime.workers import Workers
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""How often a hub looks for events and messages of others, if it hears no notice."""
+
+RENEWALS = 3
+"""Renewals within the time of one lease."""
+
+PAGE = 1_000
+
+
+class OwningHub(Protocol):
+    """The parts of a hub that follow requests. ``scheduler_runs``: ceremonies fire, if there are any."""
+
+    events: EventLog
+    fleet: CurrentFleet
+    dispatcher: Dispatcher
+    hitl: HitlMonitor
+    limiter: AgentLimiter
+    alerts: AlertMonitor
+    scheduler: Scheduler | None
+    journal: Journal | None
+    running: bool
+    scheduler_runs: bool
+
+    def resume(
+        self,
+        records: Sequence[RequestRecord],
+        questions: Iterable[QuestionRecord],
+        webhooks: Iterable[EarlyWebhook],
+    ) -> None:
+        """Follow open requests of another hub."""
+        ...
+
+
+class Membership:
+    """``async with`` follows the other hubs. ``hubs`` are the members at the last renewal, the longest member first."""
+
+    def __init__(self, hub: OwningHub, ledger: SharedLedger, tracker: SharedTracker) -> None:
+        self._hub = hub
+        self._ledger = ledger
+        self._tracker = tracker
+        self._workers = Workers("members")
+        self._applying: dict[int, None] = {}
+        self._seq = hub.events.last_seq
+        self._renew_at = 0.0
+        self.hubs: tuple[HubMember, ...] = ()
+        self.runs: list[RunRecord] = []
+        """Runs that were taken over before there was a scheduler."""
+
+    async def __aenter__(self) -> Membership:
+        self._workers.start(self._follow(), name="follow")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._workers.close()
+
+    async def _follow(self) -> None:
+        loop, kinds = asyncio.get_running_loop(), frozenset[str]()
+        while True:
+            try:
+                await self._read_events()
+                await self._take_messages()
+                if "hubs" in kinds or loop.time() >= self._renew_at:
+                    await self.take_over()
+                    await self._take_messages()
+            except NotAccepting as error:
+                log.debug("the other hubs cannot be followed: %s", error)
+                await asyncio.sleep(LOOK_S)
+            except Exception:  # the hub must not lose its lease by one wrong row
+                log.exception("the other hubs could not be followed")
+                await asyncio.sleep(LOOK_S)
+            kinds = await self._ledger.changed(max(0.0, min(LOOK_S, self._renew_at - loop.time())))
+
+    # ------------------------------------------------------------------ events and messages
+
+    async def _read_events(self) -> None:
+        """Hand the new events of all hubs to their readers, in the order of the ledger."""
+        while True:
+            page = await self._ledger.journaled(after_seq=self._seq, limit=PAGE)
+            for event, own in page:
+                if not own:
+                    await self._note(event)
+            moved = [one for one in page if one[1] or not isinstance(one[0], HubStarted | HubStopping)]
+            self._hub.events.deliver(moved)  # the start and the end of another hub are not this one's
+            if page:
+                self._seq = page[-1][0].seq
+            if len(page) < PAGE:
+                return
+
+    async def _note(self, event: Event) -> None:
+        """Keep this hub's view of the fleet current with an event of another hub."""
+        hub = self._hub
+        match event:
+            case OutcomeDecided():
+                hub.fleet.health.fold(event.outcome)
+            case RequestAccepted():
+                hub.dispatcher.note_elsewhere(event)
+            case VetoWindowMoved():
+                hub.hitl.note_elsewhere(event)
+            case CeremonyFired() | CeremonyCompleted() if hub.scheduler is not None:
+                await hub.scheduler.note_elsewhere(event)
+
+    async def _take_messages(self) -> None:
+        for message in await self._ledger.passed_on():
+            if message.seq not in self._applying:
+                self._applying[message.seq] = None
+                self._workers.start(self._apply(message), name=f"message:{message.seq}")
+
+    async def _apply(self, message: PassedMessage) -> None:
+        try:
+            if message.kind is MessageKind.VETO:
+                await self._hub.hitl.veto(message.correlation_id, by=message.by)
+            await self._tracker.take_message(message)
+            await self._ledger.discard([message])
+        except NotAccepting as error:  # the next look applies it
+            log.debug("a message for %s waits: %s", message.correlation_id, error)
+        except Exception:
+            log.exception("a message for %s could not be applied", message.correlation_id)
+            await self._ledger.discard([message])
+        finally:
+            del self._applying[message.seq]
+
+    # ------------------------------------------------------------------ leases
+
+    async def take_over(self) -> None:
+        """Renew the lease, and take over the requests of hubs that left or lost theirs."""
+        hub, taken_over = self._hub, 0
+        self._renew_at = asyncio.get_running_loop().time() + self._ledger.lease_s / RENEWALS
+        while taken := await self._ledger.take_over():
+            for record in taken.untold:
+                hub.events.publish(RequestAccepted.of(record.request, agent=record.agent, skill=record.skill))
+            for outcome in taken.unannounced:
+                ended = await self._ledger.request(outcome.correlation_id)
+                publish_outcome(hub.events, outcome, ended.declared if ended else SkillPolicy())
+                hub.fleet.health.fold(outcome)
+            hub.resume(taken.requests, taken.questions, taken.webhooks)
+            self.runs += taken.runs
+            taken_over += len(taken.requests)
+        self.take_up_runs()
+        if taken_over and hub.running:
+            log.warning("%d requests were taken over from another hub", taken_over)
+            hub.events.publish(HubTookOver(requests=taken_over))
+        if hub.scheduler is not None and hub.running:
+            await hub.scheduler.look_elsewhere()
+        self._count(await self._ledger.members())
+
+    def take_up_runs(self) -> None:
+        """Follow the runs that were taken over, once there is a scheduler."""
+        if self._hub.scheduler is not None and self._hub.scheduler_runs:
+            runs, self.runs = self.runs, []
+            for run in runs:
+                self._hub.scheduler.take_up(run)
+
+    def _count(self, hubs: Sequence[HubMember]) -> None:
+        """Divide the limits among the hubs, and look again when the first lease of the others lapses."""
+        if len(hubs) != len(self.hubs):
+            self._hub.limiter.share(max(1, len(hubs)))
+        self.hubs = tuple(hubs)
+        self._hub.alerts.silent = bool(hubs) and not hubs[0].here
+        left_s = min((one.lease_s - one.lease_age_s for one in hubs if not one.here), default=self._ledger.lease_s)
+        lapses_at = asyncio.get_running_loop().time() + max(0.1, left_s + 0.05)
+        self._renew_at = min(self._renew_at, lapses_at)
+
+    def rejoin_soon(self) -> None:
+        """This hub lost its lease: drop its requests, which other hubs own, and join again."""
+        self._workers.start(self._rejoin(), name="rejoin")
+
+    async def _rejoin(self) -> None:
+        hub = self._hub
+        hub.dispatcher.accepting = False
+        if hub.journal is not None:
+            hub.journal.forgo()
+        await hub.hitl.drop_all()
+        if hub.scheduler is not None:
+            await hub.scheduler.drop_all()
+        dropped = await self._tracker.drop_all()
+        log.warning("this hub lost its lease, and dropped %d requests: another hub has taken over", dropped)
+        while True:
+            try:
+                await self._ledger.rejoin()
+                break
+            except NotAccepting as error:
+                log.debug("the fleet cannot be joined: %s", error)
+                await asyncio.sleep(LOOK_S)
+        hub.dispatcher.accepting = hub.running
+        hub.events.publish(HubLeaseLost(dropped=dropped))
+        self._renew_at = 0.0

@@ -1,0 +1,224 @@
+"""Two hubs on one real PostgreSQL: any of them will do, and one takes over from the other. ``make pg``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+import pytest
+
+from fleetsim.agent import Agent, SkillContext
+from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
+from fleetsim.caller.ledger.postgres.ledger import open_postgres
+from fleetsim.caller.ledger.postgres.place import Place
+from fleetsim.client.hub_client import HubClient
+from fleetsim.hub.hub import Hub
+from fleetsim.hub.keys import HubKeys
+from fleetsim.hub.server import running_hub
+from fleetsim.model.errors import FleetsimError
+from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.real import running_runtime
+from fleetsim.runtime.server import listen
+from tests.postgres import Server
+
+pytestmark = [pytest.mark.pg, pytest.mark.sockets]
+
+SOON_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    running = Server()
+    running.start()
+    yield running
+    running.close()
+
+
+def agent_of(calls: list[str], hubs: tuple[str, ...]) -> Agent:
+    agent = Agent("quinn", allow_webhook=[hub.removeprefix("http://") for hub in hubs], streaming=False)
+
+    @agent.skill("echo")
+    async def echo(task: SkillContext) -> str:
+        calls.append(task.text)
+        return f"you said {task.text}"
+
+    @agent.skill("ask")
+    async def ask(task: SkillContext) -> str:
+        calls.append(task.text)
+        return f"going with {await task.ask('which branch?')}"
+
+    @agent.skill("ponder")
+    async def ponder(task: SkillContext) -> str:
+        calls.append(task.text)
+        await asyncio.sleep(600)
+        return "at last"
+
+    return agent
+
+
+@dataclass
+class Pair:
+    """Two hubs, of which each gives agents the other's address for webhooks. ``leave`` stops the first."""
+
+    hubs: tuple[Hub, Hub]
+    remote: tuple[HubClient, HubClient]
+    calls: list[str]
+    database: asyncpg.Connection
+    leave: Callable[[], Any]
+
+    async def until(self, holds: Callable[[], Any]) -> Any:
+        async with asyncio.timeout(SOON_S):
+            while not (result := await holds()):  # noqa: ASYNC110 - the other hub has no event here
+                await asyncio.sleep(0.02)
+            return result
+
+    async def asked(self, at: int) -> dict[str, Any]:
+        """The open question, as one hub lists it."""
+        (question,) = await self.until(lambda: self._questions(at))
+        return dict(question)
+
+    async def _questions(self, at: int) -> list[Any]:
+        return list((await self.remote[at].get("/inbox"))["questions"])
+
+    async def ended(self, at: int, cid: str) -> dict[str, Any]:
+        async with asyncio.timeout(SOON_S):
+            while (row := await self.remote[at].task(cid, wait_s=5))["open"]:
+                pass
+        return dict(row)
+
+    async def outcomes(self) -> int:
+        return int(await self.database.fetchval("SELECT count(*) FROM outcomes"))
+
+
+@asynccontextmanager
+async def pair(server: Server, schema: str, *, lease_s: float = 30.0) -> AsyncIterator[Pair]:
+    place = Place.read(server.url(schema), password=True)
+    async with AsyncExitStack() as stack:
+        runtime: Runtime = await stack.enter_async_context(running_runtime(seed=1))
+        keys = HubKeys.fresh(runtime.ids)
+        listeners = [listen("127.0.0.1", 0) for _ in range(2)]
+        urls = tuple(f"http://127.0.0.1:{one.getsockname()[1]}" for one in listeners)
+        calls: list[str] = []
+        agent_url = await stack.enter_async_context(agent_of(calls, urls).serving())
+        hubs: list[Hub] = []
+        stacks: list[AsyncExitStack] = []
+        for number, listener in enumerate(listeners):
+            settings = FleetSettings(base_url=urls[1 - number], poll_interval_s=30.0, lease_s=lease_s)
+            config = FleetConfig(agents=(AgentEntry(name="quinn", url=f"{agent_url}/a2a"),), settings=settings)
+            ledger = open_postgres(place, name=f"hub {number}", lease_s=lease_s)
+            of_hub = await stack.enter_async_context(AsyncExitStack())
+            stacks.append(of_hub)
+            hubs.append(
+                await of_hub.enter_async_context(
+                    running_hub(config, runtime, ledger, opens_ledger=True, keys=keys, listener=listener)
+                )
+            )
+        remote = [HubClient(url, api_key=keys.api_key, runtime=runtime) for url in urls]
+        database = await asyncpg.connect(server.url().partition("?")[0], server_settings={"search_path": schema})
+        stack.push_async_callback(database.close)
+        yield Pair((hubs[0], hubs[1]), (remote[0], remote[1]), calls, database, stacks[0].aclose)
+
+
+async def test_a_webhook_at_the_other_hub_ends_the_request(server: Server) -> None:
+    async with pair(server, "webhook") as fleet:
+        (cid,) = await fleet.remote[0].submit({"text": "hi", "skill": "echo"})
+        for at in (0, 1):
+            row = await fleet.ended(at, cid)
+            assert (row["state"], row["text"]) == ("completed", "you said hi")
+        assert await fleet.outcomes() == 1
+
+
+async def test_a_question_is_listed_and_answered_once_at_the_other_hub(server: Server) -> None:
+    async with pair(server, "answer") as fleet:
+        (cid,) = await fleet.remote[0].submit({"text": "go", "skill": "ask"})
+        question = await fleet.asked(1)
+        assert question == await fleet.asked(0)
+        shown = await fleet.remote[1].task(cid)
+        assert (shown["questionId"], shown["state"]) == (question["questionId"], "input-required")
+        await fleet.remote[1].answer(question["questionId"], "main")
+        with pytest.raises(FleetsimError):
+            await fleet.remote[0].answer(question["questionId"], "other")
+        assert (await fleet.ended(1, cid))["text"] == "going with main"
+        assert fleet.calls == ["go"]
+        assert await fleet.outcomes() == 1
+
+
+async def test_a_cancel_at_the_other_hub_reaches_the_owner(server: Server) -> None:
+    async with pair(server, "cancel") as fleet:
+        (cid,) = await fleet.remote[0].submit({"text": "long", "skill": "ponder"})
+        (row,) = (await fleet.remote[1].tasks())["open"]
+        assert row["correlationId"] == cid
+        await fleet.remote[1].cancel(cid)
+        assert (await fleet.ended(1, cid))["state"] == "canceled"
+
+
+async def test_both_hubs_have_the_same_health_and_the_same_events_in_one_order(server: Server) -> None:
+    async with pair(server, "events") as fleet:
+
+        async def submit(at: int) -> None:
+            for number in range(10):
+                await fleet.remote[at].submit({"text": f"{at}.{number}", "skill": "echo"})
+
+        await asyncio.gather(submit(0), submit(1))
+
+        async def counted() -> bool:
+            totals = [(await one.get("/health"))["totalOutcomes"] for one in fleet.remote]
+            return totals == [20, 20]
+
+        await fleet.until(counted)
+        streams = []
+        for remote in fleet.remote:
+            seen: list[tuple[int, str]] = []
+            async with asyncio.timeout(SOON_S):
+                async for event in remote.events(after=0):
+                    if not event["topic"].startswith("hub."):
+                        seen.append((event["seq"], event["topic"]))
+                    if sum(topic.startswith("autonomous.outcome") for _, topic in seen) == 20:
+                        break
+            streams.append(seen)
+        first, second = streams
+        assert [seq for seq, _ in first] == sorted({seq for seq, _ in first})
+        both = min(len(first), len(second))
+        assert first[:both] == second[:both]
+
+
+async def test_a_hub_that_stops_hands_its_requests_over(server: Server) -> None:
+    async with pair(server, "leaves") as fleet:
+        (cid,) = await fleet.remote[0].submit({"text": "go", "skill": "ask"})
+        question = await fleet.asked(0)
+        await fleet.leave()
+        assert (await fleet.asked(1))["questionId"] == question["questionId"]
+        await fleet.until(lambda: owned(fleet, 1, cid))
+        await fleet.remote[1].answer(question["questionId"], "main")
+        assert (await fleet.ended(1, cid))["text"] == "going with main"
+        assert fleet.calls == ["go"]
+
+
+async def owned(fleet: Pair, at: int, cid: str) -> bool:
+    return cid in fleet.hubs[at].tracker.open_tracks
+
+
+async def test_a_hub_that_lost_its_lease_drops_its_requests_and_joins_again(server: Server) -> None:
+    async with pair(server, "lost", lease_s=1.0) as fleet:
+        (cid,) = await fleet.remote[0].submit({"text": "go", "skill": "ask"})
+        question = await fleet.asked(1)
+        await fleet.database.execute("UPDATE hubs SET ended_at = clock_timestamp() WHERE name = 'hub 0'")
+        async with asyncio.timeout(SOON_S):
+            async for event in fleet.remote[1].events(after=0):
+                if event["topic"] == "hub.lease_lost":
+                    break
+
+        async def with_one_hub() -> bool:  # the other one, or the same with its new number
+            return [await owned(fleet, at, cid) for at in (0, 1)].count(True) == 1
+
+        await fleet.until(with_one_hub)
+        await fleet.remote[0].answer(question["questionId"], "main")
+        assert (await fleet.ended(0, cid))["text"] == "going with main"
+        (other,) = await fleet.remote[0].submit({"text": "again", "skill": "echo"})
+        assert (await fleet.ended(1, other))["text"] == "you said again"
+        assert fleet.calls == ["go", "again"]
+        assert await fleet.outcomes() == 2
