@@ -9,11 +9,13 @@ so only its owner may read it.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -76,6 +78,7 @@ class TaskFile:
     def __init__(self, path: Path, read: Callable[[TaskKey], Record]) -> None:
         self._path, self._read = path, read
         self._connection: sqlite3.Connection | None = None
+        self._close: Callable[[], object] = bool
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fleetsim-state")
         self.failing = False
         self._next = _Batch({})
@@ -156,8 +159,7 @@ class TaskFile:
             await self.flush()
         except StateUnwritable:
             log.error("%d tasks were not written to %s", len(self._next.tasks), self._path)
-        if self._connection is not None:
-            await self._run(self._connection.close)
+        await self._run(self._close)
         self._thread.shutdown()
 
     async def _run(self, work: Callable[[], Any]) -> Any:
@@ -170,11 +172,12 @@ class TaskFile:
     # -- on the thread -----------------------------------------------------------------------------
 
     def _open(self) -> list[Row]:
-        if not self._path.exists():
-            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
-        connection = sqlite3.connect(self._path, timeout=0, isolation_level=None, check_same_thread=False)
-        try:
-            connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        with ExitStack() as opened:
+            lock = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            opened.callback(os.close, lock)  # after the connection: closing any handle ends SQLite's own locks
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a backup may read the file meanwhile
+            connection = sqlite3.connect(self._path, timeout=0, isolation_level=None, check_same_thread=False)
+            opened.callback(connection.close)
             form = int(connection.execute("PRAGMA user_version").fetchone()[0])
             foreign = form == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone()
             if form not in {0, FORM} or foreign:
@@ -188,10 +191,7 @@ class TaskFile:
             connection.execute(f"PRAGMA user_version={FORM}")
             connection.execute("COMMIT")
             rows = connection.execute("SELECT owner, task_id, body FROM tasks").fetchall()
-        except BaseException:
-            connection.close()
-            raise
-        self._connection = connection
+            self._connection, self._close = connection, opened.pop_all().close
         return rows
 
     def _write(self, records: list[Record], gone: list[TaskKey]) -> None:

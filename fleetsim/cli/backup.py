@@ -66,7 +66,7 @@ def restore(common: CommonOptions, /, source: Path, take_over: bool) -> None:
     from fleetsim.runtime.real import SystemClock
 
     done = put_back(_state(common), source, SystemClock().now(), _progress(common), take_over=take_over)
-    _show(common, done, "fleetsim/restore/1", f"{source} is in {done.path}")
+    _show(common, done, "fleetsim/restore/1", f"restored {source} into {done.path}")
     if done.replaced is not None:
         common.note(f"the files that were there are in {done.replaced}")
     start = "fleetsim up" if take_over else "fleetsim up --take-over"
@@ -105,15 +105,16 @@ def _show(common: CommonOptions, done: CopyReport, schema: str, line: str) -> No
     from fleetsim.cli import render
 
     contents = done.contents
-    last = f"{contents.last_at:%Y-%m-%d %H:%M:%SZ}" if contents.last_at else None
     if common.as_json:
         counts = {"requests": contents.requests, "open": contents.open_requests, "questions": contents.open_questions}
-        replaced = None if done.replaced is None else str(done.replaced)
-        facts = {"path": str(done.path), "replaced": replaced, "bytes": contents.size, "lastEventAt": last}
-        render.emit_json({"schema": schema, **facts, **counts})
+        last_at = None if contents.last_at is None else contents.last_at.isoformat()
+        facts = {"path": str(done.path), "bytes": contents.size, "lastEventAt": last_at, **counts}
+        kept = {} if done.replaced is None else {"replaced": str(done.replaced)}
+        render.emit_json({"schema": schema, **facts, **kept})
         return
+    last = f"{contents.last_at:%Y-%m-%d %H:%M:%SZ}" if contents.last_at else "never"
     render.line(line)
     common.note(
-        f"{contents.requests:,} requests ({contents.open_requests:,} open, {contents.open_questions:,} questions wait),"
-        f" {contents.size / 1024**2:,.1f} MiB, last event {last or 'never'}"
+        f"requests: {contents.requests:,}, of these open: {contents.open_requests:,}; open questions:"
+        f" {contents.open_questions:,}; last event: {last}; {contents.size / 1024**2:,.1f} MiB"
     )

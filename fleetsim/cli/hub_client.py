@@ -16,6 +16,7 @@ from fleetsim.runtime.real import running_runtime
 
 _REJECTED_S = 1.0
 _START = "start one with `fleetsim up`, or look at a demo with `fleetsim demo`"
+_TAKE_OVER = "`fleetsim up --take-over`, once no hub uses the original of this backup any more"
 _BEGIN = "write agents.yaml with `fleetsim init URL`, then start one with `fleetsim up`; or `fleetsim demo`"
 
 
@@ -34,9 +35,11 @@ async def connect(common: CommonOptions) -> AsyncIterator[HubClient]:
     """
     address = find_hub(common)
     if address is None:
-        raise Unreachable(
-            "no hub is running for this state directory", hint=_START if common.agents_yaml.exists() else _BEGIN
-        )
+        from fleetsim.caller.ledger.sqlite.copies import mark_of
+
+        copied = mark_of(StateDir(state_path(os.environ, common.state)).ledger_path) is not None
+        hint = _TAKE_OVER if copied else _START if common.agents_yaml.exists() else _BEGIN
+        raise Unreachable("no hub is running for this state directory", hint=hint)
     if address.demo:
         common.note("no hub of yours is running: this is the demo's")
     async with running_runtime() as runtime:

@@ -58,8 +58,7 @@ def back_up(state: StateDir, target: Path, now: datetime, progress: Progress) ->
     if place.parent.resolve().is_relative_to(state.path.resolve()):
         raise ConfigError(f"{place} is inside the state folder", hint="choose a folder on another disk")
     with explained(state.ledger_path, place), _folder_in(place.parent, ".fleetsim-backup-") as folder:
-        if (tasks := state.path / A2A_FILE).exists():  # first, so that the ledger has the request of each task
-            copy_database(tasks, folder / A2A_FILE, progress)
+        _copy_tasks(state.path, folder, progress)  # first, so that the ledger has the request of each task
         contents = copy_ledger(state.ledger_path, folder / LEDGER_FILE, now, progress)
         _copy_keys(state.path, folder)
         _sync_all(folder)
@@ -92,8 +91,7 @@ def restore(state: StateDir, source: Path, now: datetime, progress: Progress, *,
         folder = held.enter_context(_folder_in(state.path, ".restore-"))
         contents = copy_ledger(ledger, folder / LEDGER_FILE, now, progress, restoring=True)
         if source.is_dir():
-            if (tasks := source / A2A_FILE).exists():
-                copy_database(tasks, folder / A2A_FILE, progress)
+            _copy_tasks(source, folder, progress)
             _copy_keys(source, folder)
         _sync_all(folder)
         failpoints.reached("restore.staged")
@@ -148,6 +146,12 @@ def _folder_in(parent: Path, prefix: str) -> Iterator[Path]:
         folder = Path(name, "files")
         folder.mkdir(mode=0o700)
         yield folder
+
+
+def _copy_tasks(source: Path, target: Path, progress: Progress) -> None:
+    if (tasks := source / A2A_FILE).exists():
+        with explained(tasks, target / A2A_FILE):
+            copy_database(tasks, target / A2A_FILE, progress)
 
 
 def _copy_keys(source: Path, target: Path) -> None:

@@ -49,6 +49,9 @@ def explained(source: Path, target: Path) -> Iterator[None]:
             size = source.stat().st_size / 1024**2
             hint = f"it takes about {size:,.0f} MiB: free some space, or choose another disk"
             raise ConfigError(f"the disk of {target.parent} is too full for a copy of {source}", hint=hint) from None
+        if code == sqlite3.SQLITE_BUSY:
+            hint = "another program keeps it to itself; a hub of an earlier version does, so restart the hub"
+            raise ConfigError(f"{source} is locked", hint=hint) from None
         hint = "look at both files and their folders: they must be readable, and the target writable"
         raise ConfigError(f"{source} cannot be copied to {target}: {error}", hint=hint) from None
 
