@@ -31,15 +31,19 @@ from fleetsim.wire.json import parse_untrusted
 
 STOP_S = 10.0
 """How long a viewer's process has to end by itself."""
+PLACE_S = 3.0
+"""How long a page waits for the place of another that closes."""
 HEARTBEAT_S = 15.0
 """A browser that does not answer for this long has left."""
 MESSAGE_BYTES_MAX = 1024 * 1024
 COLUMNS_MAX, ROWS_MAX = 500, 200
 SERVE_VARIABLE = "FLEETSIM_DASHBOARD_SERVE"
 """The option ``--serve`` as a variable, which would make a server of each viewer."""
-PAGE = Template((Path(fleetsim.dashboard.__file__).parent / "browser.html").read_text(encoding="utf-8"))
+_OURS = Path(fleetsim.dashboard.__file__).parent
+PAGE = Template((_OURS / "browser.html").read_text(encoding="utf-8"))
 _THEIRS = Path(textual_serve.__file__).parent / "static"
 STATIC = {
+    "browser.js": _OURS / "browser.js",
     "textual.js": _THEIRS / "js" / "textual.js",
     "xterm.css": _THEIRS / "css" / "xterm.css",
     "mono.ttf": _THEIRS / "fonts" / "RobotoMono-VariableFont_wght.ttf",
@@ -56,8 +60,8 @@ HEADERS = {
     "X-Frame-Options": "DENY",
     "Cache-Control": "no-store",
 }
-"""xterm.js writes its own styles. The sandbox has no ``allow-popups``: an address in a text of an agent looks like a
-link in xterm.js, and a click on it opens nothing."""
+"""xterm.js writes its own styles, and turns addresses in texts of agents into links. The sandbox has no
+``allow-popups``, so a click on one opens no page."""
 TO_PAGE = '<!doctype html><meta http-equiv="refresh" content="0;url=/"><title>fleetsim</title>'
 """Not a redirect: a browser that follows one from another site does not send the new cookie."""
 
@@ -132,6 +136,7 @@ class BrowserServer:
 
     def __init__(self, common: CommonOptions, argv: Sequence[str], *, viewers_max: int) -> None:
         self._common, self._argv, self._viewers_max = common, argv, viewers_max
+        self._places = asyncio.Semaphore(viewers_max)
         self._ids = UuidIds()
         self._token, self._session = self._ids.secret(), self._ids.secret()
         self._port = 0
@@ -186,7 +191,8 @@ class BrowserServer:
         return response
 
     async def _page(self, request: web.Request) -> web.Response:
-        self._require_place()
+        await self._take_place()
+        self._places.release()
         return web.Response(text=PAGE.substitute(host=request.host), content_type="text/html")
 
     async def _static(self, request: web.Request) -> web.FileResponse:
@@ -194,12 +200,17 @@ class BrowserServer:
             raise web.HTTPNotFound
         return web.FileResponse(path)
 
-    def _require_place(self) -> None:
-        if len(self._sockets) >= self._viewers_max:
-            raise web.HTTPServiceUnavailable(text=f"{self._viewers_max} viewers are here: close one, or --viewers N\n")
+    async def _take_place(self) -> None:
+        """Wait a moment: a page that is loaded again comes before its old process has ended."""
+        try:
+            async with asyncio.timeout(PLACE_S):
+                await self._places.acquire()
+        except TimeoutError:
+            text = f"{self._viewers_max} viewers are here: close a page, or start with a higher --viewers\n"
+            raise web.HTTPServiceUnavailable(text=text) from None
 
     async def _websocket(self, request: web.Request) -> web.WebSocketResponse:
-        self._require_place()
+        await self._take_place()
         socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=MESSAGE_BYTES_MAX)
         viewer = Viewer(self._argv, socket)
         self._sockets.add(socket)
@@ -212,6 +223,7 @@ class BrowserServer:
         finally:
             await viewer.stop()
             self._sockets.discard(socket)
+            self._places.release()
         return socket
 
     async def _leave(self, _: web.Application) -> None:

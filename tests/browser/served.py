@@ -7,13 +7,14 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from threading import Thread
 from urllib.parse import urlsplit
 
-from tests import command
 from tests.dashboard.driver import EVENTS
 from tests.dashboard.recordings import start, told
 
@@ -76,22 +77,32 @@ def recording(folder: Path) -> Path:
     return path
 
 
+def serving(folder: Path, *words: str, env: Mapping[str, str] = {}) -> AbstractContextManager[Served]:
+    argv = (sys.executable, "-m", "fleetsim", "dashboard", "--serve", "--port", "0", *words)
+    return running(argv, folder, env)
+
+
 @contextmanager
-def serving(folder: Path, *words: str, env: Mapping[str, str] = {}) -> Iterator[Served]:
+def running(argv: Sequence[str], folder: Path, env: Mapping[str, str] = {}) -> Iterator[Served]:
+    """A program that serves a dashboard, until left."""
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ}
     home = {"HOME": str(folder), "FLEETSIM_STATE": str(folder / "state"), "TERM": "dumb", **env}
-    words = ("dashboard", "--serve", "--port", "0", *words)
-    process = command.start(words, folder, {**kept, **home}, stdout=subprocess.PIPE, new_session=True)
-    try:
-        yield Served(process)
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
+    with subprocess.Popen(
+        argv,
+        cwd=folder,
+        env={**kept, **home},
+        stdout=PIPE,
+        stderr=PIPE,
+        stdin=DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield Served(process)
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
             try:
                 process.wait(30)
             finally:
                 process.kill()
-                process.wait()
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()

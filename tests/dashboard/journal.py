@@ -38,6 +38,9 @@ HOSTILE = (
     "a\nb\r\nc\td",
     "{curly} %s %(x)s \\ [[]] [ ]",
     "x" * 5000,
+    "<img src=x onerror=alert(1)><script>alert(1)</script>",
+    "see https://evil.example/x?y=1 and file:///etc/passwd now",
+    "[evil](javascript:alert(1)) <https://evil.example> ![x](https://evil.example/x.png)",
 )
 
 
