@@ -223,7 +223,7 @@ class EventLog:
 
     def share(self, after_seq: int) -> None:
         """From now on the journal gives the numbers, after ``after_seq``: ``deliver`` has its events."""
-        self._shared, self._recorded_seq = True, after_seq
+        self._shared, self._recorded_seq, self._own_settled = True, after_seq, self._seq
 
     def deliver(self, events: Sequence[tuple[Event, bool]]) -> None:
         """Hand events of the shared journal to its readers, each with whether this hub published it."""

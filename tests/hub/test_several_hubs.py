@@ -180,6 +180,9 @@ async def test_both_hubs_have_the_same_health_and_the_same_events_in_one_order(s
                     if sum(topic.startswith("autonomous.outcome") for _, topic in seen) == 20:
                         break
             streams.append(seen)
+        async with asyncio.timeout(SOON_S):
+            journals = [await remote.get("/journal") for remote in fleet.remote]
+        assert journals[0][:20] == journals[1][:20], "a hub that joined later has the whole journal too"
         first, second = streams
         assert [seq for seq, _ in first] == sorted({seq for seq, _ in first})
         both = min(len(first), len(second))
