@@ -24,6 +24,7 @@ from fleetsim.client.results import ChatResponse
 from fleetsim.model.errors import (
     AuthRefused,
     ConfigError,
+    ConnectionLost,
     FleetsimError,
     HttpRefused,
     LimitReached,
@@ -461,6 +462,8 @@ class HubClient:
                         yield json.loads(event.data)
                     elif event.event == "dropped":
                         yield {**_NO_EVENT, "topic": "events.dropped", "payload": json.loads(event.data)}
+        except json.JSONDecodeError as error:
+            raise ConnectionLost("the connection to the hub broke within an event") from error
         except Unreachable as error:
             raise self._silent(error) from error
 

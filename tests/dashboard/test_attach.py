@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from fleetsim.dashboard.feed import AttachedFeed
 from fleetsim.model.errors import AuthRefused, HttpRefused, UnknownTarget, Unreachable
 from fleetsim.model.task import DataPart, FilePart
 from fleetsim.model.work import OutcomeKind, SkillRequest
+from fleetsim.runtime.workers import Workers
+from fleetsim.testbed.faults import CutAfter, Match
 from tests.caller.ledgers import opener
 from tests.cli.world import Shell
 from tests.hub.local_hub import LocalHub, local_hub, worker
@@ -184,3 +187,34 @@ async def test_the_wire_log_is_the_same_in_this_process_and_over_the_api() -> No
         text = await here.wire(task=cid)
         assert "you said x" in text
         assert text == await attached.wire(task=cid)
+
+
+@pytest.mark.slow
+async def test_hundreds_of_broken_connections_leave_no_objects_and_no_workers() -> None:
+    async with local_hub(worker()) as t:
+        t.network.fault(CutAfter(bytes_passed=200), Match(path="/api/events"))
+        connections = 0
+
+        def connect() -> HubClient:
+            nonlocal connections
+            connections += 1
+            return t.remote
+
+        async def read() -> None:
+            async for _ in AttachedFeed(HubEvents(connect)):
+                pass
+
+        async def left_over() -> tuple[int, int, int]:
+            await asyncio.sleep(600)
+            t.network.seen.clear()
+            gc.collect()
+            return len(asyncio.all_tasks()), len(gc.get_objects()), connections
+
+        async with Workers("screen") as workers:
+            workers.start(read(), name="read")
+            await left_over()
+            tasks, objects, before = await left_over()
+            tasks_later, objects_later, after = await left_over()
+        assert after - before > 500
+        assert tasks_later <= tasks
+        assert objects_later - objects < after - before, "the hub itself had some events"
