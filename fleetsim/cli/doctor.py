@@ -8,11 +8,11 @@ import platform
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -201,12 +201,30 @@ async def _hub(common: CommonOptions) -> list[Finding]:
     try:
         async with connect(common) as hub:
             version = (await hub.get("/whoami")).get("version", "")
+            hubs = (await hub.get("/health")).get("hubs", [])
     except FleetsimError as error:
         return [Finding("hub", FAILURE, f"{address.url}: {error}", error.hint or f"look at process {address.pid}")]
     said = f"{address.url} runs fleetsim {version}"
     if version != fleetsim.__version__:
         return [Finding("hub", WARNING, f"{said}, this is {fleetsim.__version__}", "restart the hub with this version")]
-    return [Finding("hub", OK, said)]
+    return [Finding("hub", OK, said), *_members(hubs)]
+
+
+def _members(hubs: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """The hubs of a fleet that has several."""
+    from fleetsim.cli.health import hub_lines
+
+    mixed = len({row["version"] for row in hubs}) > 1
+    for row, line in zip(hubs, hub_lines({"hubs": hubs}), strict=True):
+        late = row["leaseAgeS"] > row["leaseS"]
+        step = (
+            "look at its process and its way to PostgreSQL"
+            if late
+            else "bring all hubs to one version"
+            if mixed
+            else ""
+        )
+        yield Finding("hubs", WARNING if step else OK, line, step)
 
 
 async def _agent(

@@ -72,6 +72,8 @@ def health(common: CommonOptions, agents: Sequence[str], fail_if_down: bool, fai
         render.emit_json({**fleet, "agents": rows})
     else:
         show(common, rows)
+    for line in hub_lines(fleet) if not common.as_json else ():
+        render.line(line)
     if fleet.get("storage"):
         common.warn(f"no request is accepted: {one_line(fleet['storage'], 300)}")
     for line in failing(channels):
@@ -134,6 +136,17 @@ def require_known(condition: Expectation, figures: Figures) -> None:
         whose = "the fleet as a whole" if agent == FLEET else "an agent"
         hint = "name the agent: quinn.p95" if condition.metric in {"p50", "p95"} else "`fleetsim sim` knows the others"
         raise ConfigError(f"--fail-if {condition.text}: health has no {condition.metric} of {whose}: {has}", hint=hint)
+
+
+def hub_lines(fleet: Mapping[str, Any]) -> Iterator[str]:
+    """The hubs of a fleet that has several: work, lease and the last take-over of each."""
+    for row in fleet.get("hubs", ()):
+        took = f", took over {row['took']}, last {_moment(row['tookAt'])}" if row["tookAt"] else ""
+        here = ", this one" if row["here"] else ""
+        yield (
+            f"hub {row['hub']}: {one_line(row['name'], NAME_MAX)}, fleetsim {one_line(row['version'], 20)}{here}:"
+            f" owns {row['owned']}, lease {row['leaseAgeS']:.1f} s old of {row['leaseS']:g} s{took}"
+        )
 
 
 _WORST_FIRST = ("down", "degraded", "too few", "unknown", "paused", "up")

@@ -139,8 +139,9 @@ class Api:
         return JSONResponse(document(), headers={"Cache-Control": "no-store"})
 
     async def health(self, _: Request) -> Response:
-        """Fleet health (docs/reference/health.md)."""
-        return answer(self._hub.snapshot().to_json())
+        """Fleet health (docs/reference/health.md); ``hubs`` are the hubs of a fleet that has several."""
+        rows = await self._hub.hub_rows()
+        return answer({**self._hub.snapshot().to_json(), **({"hubs": rows} if rows else {})})
 
     async def fleet_health(self, request: Request) -> Response:
         """The same, under the name of Workstacean's topic."""
@@ -323,6 +324,7 @@ class MetricsEndpoint:
         yield self._limited()
         yield from self._inbox()
         yield from self._ceremonies()
+        yield from self._hubs()
         takes = "1 if the last write to the ledger succeeded, else 0."
         yield GaugeMetricFamily("fleetsim_ledger_writable", takes, not self._hub.ledger.refusal)
         yield CounterMetricFamily(
@@ -368,6 +370,14 @@ class MetricsEndpoint:
         for owner, limit in self._hub.limiter.accounts.at_limit():
             gauge.add_metric([one_line(owner, 64), limit], 1)
         return gauge
+
+    def _hubs(self) -> Iterator[Metric]:
+        """The members of a fleet of several hubs, at the last renewal of this one's lease."""
+        members = self._hub.members.hubs if self._hub.members is not None else ()
+        if members:
+            yield _gauge("hub_owned", "Open requests that the hub owns.", "hub", {m.name: m.owned for m in members})
+            yield _gauge("hub_lease_age_seconds", "Age of its lease.", "hub", {m.name: m.lease_age_s for m in members})
+            yield _gauge("hub_took_over", "Requests that it took over.", "hub", {m.name: m.took for m in members})
 
     def _ceremonies(self) -> Iterator[Metric]:
         rows = self._hub.scheduler.rows() if self._hub.scheduler else ()

@@ -58,7 +58,7 @@ from fleetsim.hub.keys import FILE as AGENT_KEYS_FILE
 from fleetsim.hub.keys import AgentKeys, HubKeys, Keyring
 from fleetsim.hub.members import Membership
 from fleetsim.hub.metrics import Metrics
-from fleetsim.hub.rows import agent_facts, wire_row
+from fleetsim.hub.rows import agent_facts, member_row, wire_row
 from fleetsim.model.errors import AuthRefused, FleetsimError, NotAccepting, RpcError, UnknownTarget
 from fleetsim.model.extensions import SkillPolicy
 from fleetsim.model.work import Cause, Outcome, SkillRequest
@@ -235,6 +235,10 @@ class Hub:
         elif not any(entry.name == agent for entry in self.config.agents):
             raise UnknownTarget("no agent with this name is configured")
         return [wire_row(entry) for entry in self.wire.read(agent, ids=ids, after=after)]
+
+    async def hub_rows(self) -> list[dict[str, Any]]:
+        """The hubs of the fleet, if several share the ledger. Raises NotAccepting."""
+        return [member_row(one) for one in await self.ledger.members()] if isinstance(self.ledger, SharedLedger) else []
 
     @property
     def config(self) -> FleetConfig:

@@ -10,7 +10,7 @@ from fleetsim.caller.event_wire import iso, payload
 from fleetsim.caller.events import OutcomeDecided
 from fleetsim.caller.fleet import FleetConfig
 from fleetsim.caller.health import HealthSnapshot
-from fleetsim.caller.ledger import KnownId, RequestRecord
+from fleetsim.caller.ledger import HubMember, KnownId, RequestRecord
 from fleetsim.caller.track import Track
 from fleetsim.model.asking import answer_schema, text_of
 from fleetsim.model.limits import TEXT_CHARS_MAX, shown_text
@@ -160,6 +160,22 @@ def known_row(known: KnownId) -> dict[str, Any]:
         "correlationId": known.correlation_id,
         "agent": known.agent,
         "at": iso(known.at),
+    }
+
+
+def member_row(member: HubMember) -> dict[str, Any]:
+    """A hub of a fleet that several hubs follow."""
+    return {
+        "hub": member.hub,
+        "name": member.name,
+        "version": member.version,
+        "startedAt": iso(member.started_at),
+        "leaseAgeS": round(max(0.0, member.lease_age_s), 3),
+        "leaseS": member.lease_s,
+        "owned": member.owned,
+        "took": member.took,
+        "tookAt": iso(member.took_at) if member.took_at else None,
+        "here": member.here,
     }
 
 

@@ -189,6 +189,18 @@ async def test_both_hubs_have_the_same_health_and_the_same_events_in_one_order(s
         assert first[:both] == second[:both]
 
 
+async def test_each_hub_lists_all_hubs_with_their_work_and_leases(server: Server) -> None:
+    async with pair(server, "members") as fleet:
+        await fleet.remote[0].submit({"text": "long", "skill": "ponder"})
+        for at in (0, 1):
+            rows = (await fleet.remote[at].get("/health"))["hubs"]
+            assert [(row["name"], row["owned"], row["here"]) for row in rows] == [
+                ("hub 0", 1, at == 0),
+                ("hub 1", 0, at == 1),
+            ]
+            assert all(0 <= row["leaseAgeS"] < row["leaseS"] == 30 for row in rows)
+
+
 async def test_a_hub_that_stops_hands_its_requests_over(server: Server) -> None:
     async with pair(server, "leaves") as fleet:
         (cid,) = await fleet.remote[0].submit({"text": "go", "skill": "ask"})
