@@ -98,3 +98,12 @@ def test_a_fault_is_found_and_sets_the_exit_code(
     fault(shell)
     returned, checks = examined(shell)
     assert (returned, state_of(checks, check)) == (code, [state])
+
+
+def test_a_restored_ledger_that_waits_for_a_person_is_a_warning(shell: Shell) -> None:
+    shell.write("agents.yaml", "agents:\n  - {name: scout, url: 'http://127.0.0.1:9/a2a'}\n")
+    with shell.up():
+        assert shell.run("backup", "b").returncode == 0
+    assert state_of(examined(shell, "--offline")[1], "hub") == ["ok"]
+    assert shell.run("restore", "b").returncode == 0
+    assert state_of(examined(shell, "--offline")[1], "hub") == ["warning"]
