@@ -119,7 +119,8 @@ def _require_own_ledger(state: StateDir) -> None:
         raise ConfigError(f"there is no ledger in {state.path}", hint=hint)
     if (hub := state.find()) is not None:
         with suppress(LedgerLocked):
-            lock(state.ledger_path).release()
+            if not hub.shared:
+                lock(state.ledger_path).release()  # this raises if the hub uses the file
             raise ConfigError(
                 f"the hub that runs here (process {hub.pid}) does not use {state.ledger_path}",
                 hint="it keeps its ledger in memory or in PostgreSQL, which `pg_dump` backs up",

@@ -13,7 +13,7 @@ from pathlib import Path
 from fleetsim.caller.config import FleetFile
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.fleet_events import LoopStalled
-from fleetsim.caller.ledger import Ledger
+from fleetsim.caller.ledger import Ledger, SharedLedger
 from fleetsim.client import AgentClient
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub, Tracer
@@ -95,7 +95,7 @@ async def running_hub(
             await started.enter_async_context(hub)
             await started.enter_async_context(Watchdog(lambda ms: hub.events.publish(LoopStalled(stalled_ms=ms))))
             if state:
-                state.announce(url, os.getpid(), keys.proof)
+                state.announce(url, os.getpid(), keys.proof, shared=isinstance(ledger, SharedLedger))
             try:
                 yield hub
             finally:

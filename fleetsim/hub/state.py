@@ -36,7 +36,8 @@ _BYTES_MAX = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubAddress:
-    """The announcement of a running hub on this machine; ``demo``: the hub of a demo.
+    """The announcement of a running hub on this machine; ``demo``: the hub of a demo. ``shared``: its ledger is not
+    the file of the state directory, but in a database.
 
     ``proof`` is the secret with which the hub proves that it wrote the announcement (``client.hub_client.prove``).
     """
@@ -44,6 +45,7 @@ class HubAddress:
     url: str
     pid: int
     demo: bool = False
+    shared: bool = False
     api_key: str = field(repr=False)
     proof: str = field(repr=False)
 
@@ -132,12 +134,13 @@ class StateDir:
             self._write(API_KEY_FILE, api_key)
         return changed
 
-    def announce(self, url: str, pid: int, proof: str) -> None:
+    def announce(self, url: str, pid: int, proof: str, *, shared: bool = False) -> None:
         """Announce the hub to other processes. The file stays locked until ``withdraw`` or the end of this process.
 
         The lock shows that the process lives, however it ends; its number may soon belong to another process.
+        ``shared``: its ledger is in a database.
         """
-        announcement = json.dumps({"url": url, "pid": pid, "proof": proof})
+        announcement = json.dumps({"url": url, "pid": pid, "proof": proof, "shared": shared})
         self._announcement = self._write(HUB_FILE, announcement, keep_locked=True)
 
     def withdraw(self, pid: int) -> None:
@@ -164,7 +167,8 @@ class StateDir:
             url, pid, proof = announcement.get("url"), announcement.get("pid"), announcement.get("proof")
             if not isinstance(url, str) or type(pid) is not int or not isinstance(proof, str) or not proof:
                 return None
-            return HubAddress(url=url, pid=pid, api_key=_read(self.key_path).strip(), proof=proof)
+            shared = announcement.get("shared") is True
+            return HubAddress(url=url, pid=pid, shared=shared, api_key=_read(self.key_path).strip(), proof=proof)
         return None
 
     @contextmanager

@@ -204,3 +204,15 @@ async def test_a_restore_killed_anywhere_leaves_the_old_ledger_or_one_that_is_re
     assert process.exitcode == 0, "it went through all points"
     assert number > 8
     assert seen == {"refused", "whole"}
+
+
+async def test_a_ledger_that_the_hub_does_not_use_is_not_backed_up(
+    state: StateDir, tmp_path: Path, runtime: Runtime
+) -> None:
+    await requests(state, runtime, "c-1")
+    for shared in (False, True):
+        state.announce("http://127.0.0.1:1", os.getpid(), "p", shared=shared)
+        with pytest.raises(ConfigError):
+            back_up(state, tmp_path / "b", START, quiet)
+        state.withdraw(os.getpid())
+    back_up(state, tmp_path / "b", START, quiet)
