@@ -104,7 +104,7 @@ def mark(connection: sqlite3.Connection, mark: str, original: Path | None = None
 
 def mark_of(path: Path) -> str | None:
     """``COPY`` or ``UNFINISHED`` if the file itself, without its log, is marked so."""
-    with suppress(sqlite3.Error), closing(_open_without_log(path)) as connection:
+    with suppress(sqlite3.Error, UnicodeDecodeError), closing(_open_without_log(path)) as connection:
         row = connection.execute("SELECT CAST(device AS TEXT) FROM file").fetchone()
         return row[0] if row is not None and row[0] in {COPY, UNFINISHED} else None
     return None
