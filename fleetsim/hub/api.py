@@ -374,10 +374,9 @@ class MetricsEndpoint:
     def _hubs(self) -> Iterator[Metric]:
         """The members of a fleet of several hubs, at the last renewal of this one's lease."""
         members = self._hub.members.hubs if self._hub.members is not None else ()
-        if members:
-            yield _gauge("hub_owned", "Open requests that the hub owns.", "hub", {m.name: m.owned for m in members})
-            yield _gauge("hub_lease_age_seconds", "Age of its lease.", "hub", {m.name: m.lease_age_s for m in members})
-            yield _gauge("hub_took_over", "Requests that it took over.", "hub", {m.name: m.took for m in members})
+        yield _gauge("hub_owned", "Open requests that the hub owns.", "hub", {m.name: m.owned for m in members})
+        yield _gauge("hub_lease_age_seconds", "Age of its lease.", "hub", {m.name: m.lease_age_s for m in members})
+        yield _gauge("hub_took_over", "Requests that it took over.", "hub", {m.name: m.took for m in members})
 
     def _ceremonies(self) -> Iterator[Metric]:
         rows = self._hub.scheduler.rows() if self._hub.scheduler else ()
