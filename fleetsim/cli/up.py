@@ -58,7 +58,8 @@ def up(common: CommonOptions, /, salvage: bool, **options: Any) -> None:
 
     The hub reads the agents' cards, sends and tracks work, receives webhooks and fires the ceremonies. It keeps
     requests in a ledger and continues them after a restart. Other verbs find it by themselves. While it draws the
-    dashboard, it logs to hub.log in the state folder (10 MiB at most, and one older file).
+    dashboard, it logs to hub.log in the state folder (10 MiB at most, and one older file). If a hub of this state
+    folder runs already, it offers on a terminal to open the dashboard of that hub.
 
     Hubs that share a ledger share keys too: give each the same FLEETSIM_LEDGER_KEY (`openssl rand -base64 32`), or the
     path of a file with it in FLEETSIM_LEDGER_KEY_FILE.
@@ -67,11 +68,22 @@ def up(common: CommonOptions, /, salvage: bool, **options: Any) -> None:
     fleetsim up
     fleetsim up --headless --ledger postgresql://fleet@db.example/fleet   (the password in PGPASSWORD or PGPASSFILE)
     """
+    from fleetsim.caller.ledger.records import LedgerLocked
+    from fleetsim.cli import dashboard
+    from fleetsim.cli.hub_client import find_hub
+
     if options["ledger_url"] and (salvage or options["memory"] or options["take_over"]):
         raise click.UsageError("--ledger goes without --memory, --salvage and --take-over: those are about a file")
     if salvage:
         _salvage(common)
-    asyncio.run(_up(common, **options))
+    try:
+        asyncio.run(_up(common, **options))
+    except LedgerLocked as error:
+        hub = find_hub(common)
+        attaches = hub is not None and hub.pid == error.pid and not options["headless"] and dashboard.has_terminal()
+        if not (attaches and click.confirm("A hub of this state folder runs already. Open its dashboard?", True)):
+            raise
+        click.get_current_context().invoke(dashboard.dashboard, read_only=options["read_only"])
 
 
 def _salvage(common: CommonOptions) -> None:

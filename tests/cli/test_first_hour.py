@@ -231,6 +231,19 @@ def test_a_hub_on_a_terminals_foreground_draws_its_dashboard(tmp_path: Path) -> 
 
 
 @pytest.mark.sockets
+def test_beside_a_running_hub_it_offers_to_open_that_hubs_dashboard(tmp_path: Path) -> None:
+    (tmp_path / "agents.yaml").write_text("agents: []\n")
+    with terminal(tmp_path) as shell:
+        shell.start("fleetsim up --headless &")
+        shell.start("fleetsim up", says=r"\[Y/n\]")
+        shell.start("n", says="next: ")
+        shell.run("fleetsim up --headless", status=2)
+        shell.run("fleetsim up </dev/null", status=2)
+        shell.start("fleetsim up", says=r"\[Y/n\]")
+        shell.start("", says=r"\x1b\[\?1049h")
+
+
+@pytest.mark.sockets
 def test_a_demo_that_was_stopped_on_its_screen_ends_when_it_is_killed(tmp_path: Path) -> None:
     with terminal(tmp_path) as shell:
         shell.start("fleetsim demo", says=r"\x1b\[\?1049h")
