@@ -106,7 +106,7 @@ def show(common: CommonOptions, ceremony_id: str) -> int:
             ("created by", row["createdBy"]),
             ("project", row["project"]),
             ("file", row["path"]),
-            *(("next", shown(moment, row["timezone"])) for moment, _ in fires),
+            *(("next", shown(moment, row["timezone"]).removesuffix(f" {row['timezone']}")) for moment, _ in fires),
             ("last run", f"{last['status']} at {last['startedAt']}" if last else None),
             ("error", last["error"] if last else None),
         ]

@@ -188,8 +188,9 @@ def fires_of(rows: Sequence[dict[str, Any]], after: datetime, count: int) -> lis
 
 
 def shown(moment: datetime, zone: str) -> str:
-    """A time on the clock of a zone, and which that is."""
-    return f"{moment.astimezone(zone_of(zone)):%a %Y-%m-%d %H:%M:%S%z} {zone}"
+    """A time on the clock of a zone, with the zone; its offset tells an hour that a clock shows twice apart."""
+    offset = "" if zone == "UTC" else "%z"
+    return f"{moment.astimezone(zone_of(zone)):%a %Y-%m-%d %H:%M:%S{offset}} {zone}"
 
 
 async def check(common: CommonOptions, files: Sequence[Path], folder: Path | None) -> list[dict[str, Any]]:

@@ -16,40 +16,14 @@ from typing import Any
 
 import click
 
+from fleetsim.model.glyphs import ASCII, GLYPH
 from fleetsim.model.text import GUTTER, Gutter, escape, indented, neutralise, one_line
-
-GLYPHS: Mapping[str, tuple[str, str]] = {
-    "up": ("●", "+"),
-    "degraded": ("◐", "~"),
-    "down": ("○", "-"),
-    "too few": ("◌", ":"),
-    "unknown": ("?", "?"),
-    "paused": ("‖", "="),
-    "submitted": ("·", "."),
-    "working": ("▶", ">"),
-    "input-required": ("?", "?"),
-    "auth-required": ("!", "!"),
-    "completed": ("✓", "v"),
-    "success": ("✓", "v"),
-    "failed": ("✗", "x"),
-    "failure": ("✗", "x"),
-    "canceled": ("⊘", "o"),
-    "rejected": ("⊗", "#"),
-    "expired": ("◷", "L"),
-    "timeout": ("◷", "L"),
-    "lost": ("✗", "x"),
-    "undeliverable": ("✗", "x"),
-    "protocol_error": ("✗", "x"),
-    "missed": ("–", "-"),
-    "skipped": ("–", "-"),
-    "running": ("▶", ">"),
-}
 
 
 def word(state: str, *, plain: bool = False) -> str:
     """A state as glyph and word; a state nobody knows stays the raw word."""
-    glyph = GLYPHS.get(state)
-    return one_line(state, 24) if glyph is None else f"{glyph[1] if plain else glyph[0]} {state}"
+    glyph = GLYPH.get(state)
+    return one_line(state, 24) if glyph is None else f"{ASCII[glyph] if plain else glyph} {state}"
 
 
 def emit_json(value: Any) -> None:

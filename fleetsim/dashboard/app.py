@@ -108,6 +108,7 @@ class FleetApp(ActionApp):
         self._waiting_known = False
         self._lost = 0
         self._failed: dict[str, str] = {}
+        self._draws_soon = False
         self._filter_before = ""
         self._under_way: set[str] = set()
         self._visits = Visits()
@@ -209,11 +210,12 @@ class FleetApp(ActionApp):
 
     def draw_soon(self) -> None:
         """Draw after the refresh in progress."""
-        self.call_after_refresh(self.draw)
+        if not self._draws_soon:
+            self._draws_soon = self.call_after_refresh(self.draw)
 
     def draw(self) -> None:
         """Draw the open screen from the newest view. A part that fails has a mark until it can be drawn again."""
-        now, pane, width = self._now(), self.pane, self.size.width
+        now, pane, width, self._draws_soon = self._now(), self.pane, self.size.width, False
         if not pane.is_attached:
             return  # while the dashboard closes, its screens end before its timers
         self._drawn = self._about()

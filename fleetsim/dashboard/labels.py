@@ -6,6 +6,7 @@ Tables: docs/reference/dashboard.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,6 +14,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from fleetsim.caller.health import HealthWord
+from fleetsim.model.glyphs import ASCII, GLYPH
 
 
 class Tone(StrEnum):
@@ -59,44 +61,51 @@ class Marks(dict[str, StateLabel]):
         return StateLabel("", word or "?", Tone.WARN)
 
 
+def _labels(tones: Mapping[str, Tone]) -> Marks:
+    return Marks({word: StateLabel(GLYPH[word], word, tone) for word, tone in tones.items()})
+
+
 HEALTH: Mapping[HealthWord, StateLabel] = {
-    HealthWord.DOWN: StateLabel("○", "down", Tone.BAD),
-    HealthWord.DEGRADED: StateLabel("◐", "degraded", Tone.WARN),
-    HealthWord.TOO_FEW: StateLabel("◌", "too few", Tone.MUTED),
-    HealthWord.UNKNOWN: StateLabel("?", "unknown", Tone.MUTED),
-    HealthWord.UP: StateLabel("●", "up", Tone.GOOD),
-    HealthWord.PAUSED: StateLabel("‖", "paused", Tone.MUTED),
+    word: StateLabel(GLYPH[word.value], word.value, tone)
+    for word, tone in (
+        (HealthWord.DOWN, Tone.BAD),
+        (HealthWord.DEGRADED, Tone.WARN),
+        (HealthWord.TOO_FEW, Tone.MUTED),
+        (HealthWord.UNKNOWN, Tone.MUTED),
+        (HealthWord.UP, Tone.GOOD),
+        (HealthWord.PAUSED, Tone.MUTED),
+    )
 }
 """An agent's health word, worst first."""
 HEALTH_ORDER: Mapping[HealthWord, int] = {word: at for at, word in enumerate(HEALTH)}
 
-STATE = Marks(
+STATE = _labels(
     {
-        "submitted": StateLabel("·", "submitted", Tone.MUTED),
-        "working": StateLabel("▶", "working", Tone.PRIMARY),
-        "input-required": StateLabel("?", "input-req", Tone.ACCENT),
-        "auth-required": StateLabel("!", "auth-req", Tone.ACCENT),
-        "completed": StateLabel("✓", "completed", Tone.GOOD),
-        "failed": StateLabel("✗", "failed", Tone.BAD),
-        "canceled": StateLabel("⊘", "canceled", Tone.MUTED),
-        "rejected": StateLabel("⊗", "rejected", Tone.BAD),
-        "undeliverable": StateLabel("⊗", "unsent", Tone.BAD),
-        "lost": StateLabel("✗", "lost", Tone.BAD),
-        "expired": StateLabel("◷", "expired", Tone.WARN),
-        "protocol_error": StateLabel("✗", "protocol", Tone.BAD),
-        "unknown": StateLabel("?", "unknown", Tone.WARN),
+        "submitted": Tone.MUTED,
+        "working": Tone.PRIMARY,
+        "input-required": Tone.ACCENT,
+        "auth-required": Tone.ACCENT,
+        "completed": Tone.GOOD,
+        "failed": Tone.BAD,
+        "canceled": Tone.MUTED,
+        "rejected": Tone.BAD,
+        "undeliverable": Tone.BAD,
+        "lost": Tone.BAD,
+        "expired": Tone.WARN,
+        "protocol_error": Tone.BAD,
+        "unknown": Tone.WARN,
     }
 )
 """Task states and outcome kinds by their word in an event."""
 
-RUN = Marks(
+RUN = _labels(
     {
-        "running": StateLabel("▶", "running", Tone.PRIMARY),
-        "success": StateLabel("✓", "success", Tone.GOOD),
-        "failure": StateLabel("✗", "failure", Tone.BAD),
-        "timeout": StateLabel("◷", "timeout", Tone.WARN),
-        "skipped": StateLabel("–", "skipped", Tone.WARN),
-        "missed": StateLabel("–", "missed", Tone.WARN),
+        "running": Tone.PRIMARY,
+        "success": Tone.GOOD,
+        "failure": Tone.BAD,
+        "timeout": Tone.WARN,
+        "skipped": Tone.WARN,
+        "missed": Tone.WARN,
     }
 )
 """The state of a ceremony's run."""
@@ -131,14 +140,6 @@ LEVEL = Marks(
     }
 )
 
-
-ASCII: Mapping[str, str] = {
-    **dict(zip("●◐○◌‖·▶✓✗⊘⊗◷–", "+~-:=.>vxo#T-", strict=True)),
-    **dict(zip("▌…→←↑↓▲▼│─┄“”’•", '>~><^v^v|--""\'*', strict=True)),
-    **dict(zip("▁▂▃▄▅▆▇", "_.:-=+#", strict=True)),
-    "↵": "ret",
-}
-"""The replacement of each glyph with ``--ascii``."""
 
 _TO_ASCII = str.maketrans(dict(ASCII))
 
@@ -175,6 +176,12 @@ def age(seconds: float) -> str:
     if seconds < 48 * 3600:
         return f"{int(seconds // 3600)}h"
     return f"{min(999, int(seconds // 86400))}d"
+
+
+def at_most(seconds: float) -> str:
+    """A span, rounded up in its unit: all of it lies within ``2h``."""
+    unit = next((unit for unit in (1, 60) if seconds < 100 * unit), 3600)
+    return age(math.ceil(seconds / unit) * unit)
 
 
 def since(then: datetime | None, now: datetime) -> str:

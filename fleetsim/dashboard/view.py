@@ -21,7 +21,7 @@ from fleetsim.caller.events import Event, Excerpt, Level
 from fleetsim.caller.health import HealthWord
 from fleetsim.caller.outcome_stats import OutcomeStats
 from fleetsim.dashboard import read
-from fleetsim.dashboard.labels import HEALTH
+from fleetsim.dashboard.labels import HEALTH, at_most, moment
 from fleetsim.dashboard.view_ceremonies import CeremonyFold, CeremonyView
 from fleetsim.dashboard.view_fleet import AgentRow, FleetFold, span_for
 from fleetsim.dashboard.view_scenario import ScenarioFold, ScenarioView
@@ -39,6 +39,7 @@ EVENTS_MAX = 20_000
 SETTLED_MAX = 100
 OPEN_MAX = 1_000
 FAULTS_MAX = 20
+DAY_S = 86_400
 VETO = "veto"
 RECENT_MAX = 100
 NOTICES_MAX = 20
@@ -141,6 +142,16 @@ class View:
     events: tuple[Event, ...] = ()
     scenario: ScenarioView | None = None
     """The run, for the events of a recording."""
+
+    @property
+    def window(self) -> str:
+        """The span of the shares, latencies and costs: 24 hours, or less if the first event is younger."""
+        return at_most(min(DAY_S, (self.now - (self.began_at or self.now)).total_seconds()))
+
+    @property
+    def beginning(self) -> str:
+        """The moment of the first event, from which counts without a span are counted."""
+        return moment(self.began_at or self.now, self.now)
 
     def agent(self, name: str) -> AgentRow | None:
         return next((row for row in self.agents if row.name == name), None)

@@ -42,6 +42,7 @@ class Look(Protocol):
 
     @property
     def palette(self) -> Palette: ...
+    def draw_soon(self) -> None: ...
 
 
 class NeutralisedWidget(Widget):
@@ -117,6 +118,9 @@ class Lines(NeutralisedWidget):
             self.lines = lines
             self.refresh(layout=longer and self.styles.height is not None and self.styles.height.is_auto)
 
+    def on_resize(self) -> None:
+        self.look.draw_soon()  # its lines were made for another width
+
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return len(self.lines)
 
@@ -136,11 +140,12 @@ class Page(ScrollView, NeutralisedWidget, can_focus=True):
         super().__init__(id=id, classes="framed")
         self.lines: Sequence[Text] = ()
         self.follow = follow
-        self._about: object = None
+        self._about: tuple[int, object] = 0, None
+        self._make: Callable[[int], Sequence[Text]] = lambda width: ()
 
     def show(self, about: object = None, lines: Callable[[int], Sequence[Text]] = lambda width: ()) -> None:
         """Draw the lines for the current width if the width or ``about`` changed; without arguments, clear the page."""
-        width = max(20, self.inner_width)
+        width, self._make = max(20, self.inner_width), lines
         if (width, about) != self._about:
             self.lines = lines(width)
             self._about = width, about
@@ -158,6 +163,9 @@ class Page(ScrollView, NeutralisedWidget, can_focus=True):
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return len(self.lines)
+
+    def on_resize(self) -> None:
+        self.show(self._about[1], self._make)
 
     def action_scroll_end(self) -> None:
         self.scroll_to(y=len(self.lines), animate=False)

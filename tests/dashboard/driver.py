@@ -209,6 +209,14 @@ async def showing(
         yield ui
 
 
+def bare() -> Journal:
+    """A hub that has read its files and has no agent, no ceremony and no task."""
+    j = Journal(start=NOW - timedelta(minutes=1))
+    j.say("config.loaded", agents=[], path="agents.yaml")
+    j.say("ceremony.loaded", ceremonies=[], errors=[])
+    return j
+
+
 def asking() -> tuple[Journal, dict[str, str], str, dict[str, str], str]:
     """A short journal with two open questions."""
     j = Journal(start=NOW - timedelta(minutes=2))

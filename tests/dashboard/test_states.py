@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,20 +11,12 @@ from fleetsim.dashboard.chrome import LinkState
 from fleetsim.dashboard.labels import Tone
 from fleetsim.dashboard.screens import fleet
 from fleetsim.dashboard.view_fleet import AgentRow
-from tests.dashboard.driver import EVENTS, Driver, showing
-from tests.dashboard.journal import NOW, Journal
+from tests.dashboard.driver import EVENTS, Driver, bare, showing
+from tests.dashboard.journal import NOW
 
 pytestmark = pytest.mark.sockets
 
 SCREENS = "12345"
-
-
-def bare() -> Journal:
-    """A hub that has read its files and has no agent, no ceremony and no task."""
-    j = Journal(start=NOW - timedelta(minutes=1))
-    j.say("config.loaded", agents=[], path="agents.yaml")
-    j.say("ceremony.loaded", ceremonies=[], errors=[])
-    return j
 
 
 def body(ui: Driver) -> str:

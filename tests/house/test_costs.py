@@ -33,7 +33,7 @@ WAKE_UPS = 13
 ASKED = ["message/stream", "tasks/get"]
 """What an agent is asked for a streamed request: the look is for an artifact that did not say it was whole."""
 
-MODULES = {("--version",): 64, ("send", "--help"): 305, ("check", "--help"): 177, ("sim", "--help"): 217}
+MODULES = {("--version",): 64, ("send", "--help"): 306, ("check", "--help"): 178, ("sim", "--help"): 217}
 """Loaded by a verb's help in Python 3.11, the interpreter's own among them."""
 
 OF_NEWER_PYTHONS = 5

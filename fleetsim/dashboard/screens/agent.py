@@ -27,7 +27,7 @@ SKILL_COLUMNS = (
     Column(title="P95", width=6, align=">"),
     Column(title="$/OK", width=6, align=">", drop=4),
     Column(title="LAST", width=8, drop=3),
-    Column(title="LAST OUTCOME", width=12, flex=1, most=13, drop=1),
+    Column(title="LAST OUTCOME", width=12, flex=1, most=16, drop=1),
     Column(title="ON CARD", width=7, drop=5),
 )
 
@@ -44,7 +44,7 @@ def skill_row(skill: SkillRow, now: datetime) -> TableRow:
             line((share, share_tone(f.success_count, runs) if runs >= RUNS_MIN else MUTED)),
             line(duration(f.p50_latency_ms) if runs else ("-", MUTED)),
             line(duration(f.p95_latency_ms) if runs else ("-", MUTED)),
-            line(money(f.cost_per_successful_outcome) if f.total_cost_usd else ("-", MUTED)),
+            line(money(f.cost_per_successful_outcome) if f.total_cost_usd and f.success_count else ("-", MUTED)),
             line(since(f.last_outcome_at, now) + " ago" if f.last_outcome_at else ("never", MUTED)),
             line(STATE[f.last_outcome_kind.value].piece if f.last_outcome_kind else ("-", MUTED)),
             line("✓ yes" if skill.offered else ("✗ no", Tone.WARN)),
@@ -77,16 +77,17 @@ def facts(agent: AgentRow, now: datetime, width: int) -> list[Text]:
 
 
 def figures(agent: AgentRow, now: datetime, width: int) -> list[Text]:
-    """The last 24 hours."""
+    """The figures of the view's window."""
     f = agent.figures
     if not f.total_outcomes:
-        return [line(("No outcome in the last 24 hours.", MUTED)), BLANK, fitted([trouble(agent, now)], width)]
+        return [line(("No outcome in this time.", MUTED)), BLANK, fitted([trouble(agent, now)], width)]
     kinds = [(STATE[kind], count) for kind, count in f.kinds.items()]
     outcomes = [line((f"{mark.glyph} {count} {mark.word}", mark.tone)) for mark, count in kinds]
     channels = [line((f"{via} ", MUTED), str(count)) for via, count in f.channels.items()]
     others = [line(f"{count} ", (WHOSE[Blame(blame)], MUTED)) for blame, count in f.beside_counts.items()]
     share, tone = percent(f.success_count, f.answered_outcomes), share_tone(f.success_count, f.answered_outcomes)
-    cost = line(f"${money(f.total_cost_usd)}", ("  per ok ", MUTED), f"${money(f.cost_per_successful_outcome)}")
+    each = (("  per ok ", MUTED), f"${money(f.cost_per_successful_outcome)}") if f.success_count else ()
+    cost = line(f"${money(f.total_cost_usd)}", *each)
     latency = line(
         ("p50 ", MUTED),
         duration(f.p50_latency_ms),
@@ -141,11 +142,11 @@ class AgentPane(FleetPane):
         self._figures.remove_class("-bare")
         self._facts.set_titles(agent.name)
         self._facts.show((agent, second), lambda width: facts(agent, view.now, width))
-        self._figures.set_titles("24 h", f"hub seen for {since(view.began_at, view.now) if view.began_at else '0s'}")
+        self._figures.set_titles(f"Last {view.window}")
         self._figures.show((agent, second), lambda width: figures(agent, view.now, width))
         heights = [2 + len(page.lines) for page in (self._facts, self._figures)]
         self._top.styles.height = max(heights) if self.size_class is Size.FULL else sum(heights)
-        self.main.set_titles("Skills")
+        self.main.set_titles(f"Skills, last {view.window}")
         rows = Rows(agent.skills, lambda skill: skill.skill, lambda skill: skill_row(skill, view.now), second)
         self.main.show(rows, empty=[line(("Its card names no skill.", MUTED))])
 

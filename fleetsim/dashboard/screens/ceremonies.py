@@ -188,7 +188,7 @@ class CeremoniesPane(Pane):
         rows = Rows(ceremonies, lambda one: one.ceremony_id, lambda one: row(one, now), second)
         awaited = "" if view.ceremonies_loaded else "waiting for the hub to read the folder of ceremonies"
         self.main.show(rows, empty=self.instead(view, view.ceremonies, *NO_CEREMONIES, awaited=awaited))
-        self._runs.set_titles("Runs", "newest first")
+        self._runs.set_titles(f"Runs since {view.beginning}", "newest first")
         ceremony = view.ceremony(self.main.key or "")
         self._detail.set_class(ceremony is None, "-bare")
         if ceremony is None:
@@ -207,8 +207,8 @@ class CeremoniesPane(Pane):
         doubtful = sum(bool(row.warnings) for row in rows)
         counts = f"{on} on   {len(rows) - on - broken} paused   {broken} broken"
         counts += f"   {plural(doubtful, 'warning')}" if doubtful else ""
-        shown = len(self.main.rows.items)
-        return f"{shown} of {plural(len(rows), 'ceremony', 'ceremonies')} shown   {counts}   times in UTC"
+        shown = f"{len(self.main.rows.items)} of {plural(len(rows), 'ceremony', 'ceremonies')} shown"
+        return f"{shown}   {counts}   OK% since {view.beginning}   times in UTC"
 
     def opened(self, grid: Grid, key: str) -> None:
         """Open the runs, or a run's first task."""

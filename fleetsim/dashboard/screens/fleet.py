@@ -72,7 +72,7 @@ PUSH = {
 
 OUTCOME_COLUMNS = (
     Column(title="TIME", width=8),
-    Column(title="STATE", width=11),
+    Column(title="STATE", width=11, flex=1, most=16),
     Column(title="AGENT", width=10, flex=1, most=LABEL_MAX),
     Column(title="SKILL", width=12, flex=1, most=20),
     Column(title="TOOK", width=6, align=">"),
@@ -96,7 +96,7 @@ def row(agent: AgentRow, now: datetime) -> TableRow:
         line(duration(f.p95_latency_ms) if f.answered_outcomes else ("-", MUTED)),
         line((str(agent.running), Tone.PRIMARY if agent.running else MUTED)),
         line((str(agent.waiting), Tone.ACCENT if agent.waiting else MUTED)),
-        line(money(f.cost_per_successful_outcome) if f.total_cost_usd else ("-", MUTED)),
+        line(money(f.cost_per_successful_outcome) if f.total_cost_usd and f.success_count else ("-", MUTED)),
         PUSH[agent.push],
         trouble(agent, now),
     )
@@ -176,11 +176,11 @@ def outcome_row(task: TaskRow) -> TableRow:
 def cards(view: View, width: int) -> dict[str, list[Text]]:
     """The four cards by title, each four lines of at most ``width`` cells."""
     return {
-        f"Fleet, last {view.counters.span}": fleet_card(view, width),
+        f"Fleet, last {view.window}": fleet_card(view, width),
         f"Work, last {view.counters.span}": work_card(view, width),
         "Needs you": [fitted([one], width) for one in needs(view)[:4]]
         or [line(("✓ nothing waits for you", Tone.GOOD))],
-        "Ceremonies": ceremony_card(view, width),
+        f"Ceremonies since {view.beginning}" if view.ceremonies else "Ceremonies": ceremony_card(view, width),
     }
 
 
@@ -200,7 +200,7 @@ def fleet_card(view: View, width: int) -> list[Text]:
     fits = success.cell_len + middle.cell_len + slow.cell_len + 2 <= width
     cost = [
         line(("cost ", MUTED), f"${money(f.total_cost_usd)}"),
-        line(f"${money(f.cost_per_successful_outcome)} per ok"),
+        line(f"${money(f.cost_per_successful_outcome)} per ok" if f.success_count else ""),
     ]
     return [
         fitted([up, degraded], width),
@@ -296,7 +296,8 @@ def notes(view: View, width: int, limit: int) -> list[Text]:
 
 NO_AGENTS = (
     line(("No agents yet.", STRONG)),
-    line(("Add one to agents.yaml, or try the demo fleet:  ", MUTED), ("fleetsim demo", Tone.PRIMARY)),
+    line(("Add one:  ", MUTED), ("fleetsim init URL", Tone.PRIMARY)),
+    line(("Or watch: ", MUTED), ("fleetsim demo", Tone.PRIMARY)),
 )
 
 CARD_ACTIONS = ("problems", "tasks", "inbox", "ceremonies")
@@ -343,7 +344,8 @@ class FleetPane(Pane):
         self._recent.set_class(not view.recent, "-bare")
 
     def status(self, view: View) -> str:
-        return f"{len(self.main.rows.items)} of {plural(len(view.agents), 'agent')} shown   worst first"
+        shown = f"{len(self.main.rows.items)} of {plural(len(view.agents), 'agent')} shown"
+        return f"{shown}   figures: last {view.window}   worst first"
 
     def copyable(self) -> str | None:
         """The agent, or the task of the outcome under the cursor."""

@@ -21,7 +21,7 @@ from fleetsim.dashboard.markdown import spoken
 from fleetsim.dashboard.screens.pane import FAILED_S, Pane, counted
 from fleetsim.dashboard.screens.tasks import conversation
 from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, left_out, line
-from fleetsim.dashboard.view import QuestionRow, View
+from fleetsim.dashboard.view import SETTLED_MAX, QuestionRow, View
 from fleetsim.dashboard.view_tasks import TaskDetail
 from fleetsim.dashboard.widgets import Grid, Lines, Page
 from fleetsim.model.errors import FleetsimError
@@ -37,7 +37,7 @@ OPEN_COLUMNS = (
     Column(title="AGE", width=4, align=">", by="-asked_at"),
     Column(title="AGENT", width=8, flex=1, most=LABEL_MAX, by="agent"),
     Column(title="SKILL", width=8, flex=1, most=20, by="skill"),
-    Column(title="WANTS", width=11, by="kind"),
+    Column(title="WANTS", width=11, flex=1, most=16, by="kind"),
     Column(title="EXPIRES", width=8, drop=1, by="expires_at"),
 )
 SETTLED_COLUMNS = (
@@ -212,7 +212,9 @@ class InboxPane(Pane):
         waiting = [q for q in (*view.questions, *view.vetoes) if self.query_now.matches(fields(q, now))]
         empty = self.instead(view, (*view.questions, *view.vetoes), *EMPTY)
         self.main.show(Rows(waiting, lambda q: q.question_id, lambda q: open_row(q, now), second), empty=empty)
-        self._settled.set_titles(f"Settled ({len(view.settled)})")
+        count = len(view.settled)
+        cut = count == SETTLED_MAX
+        self._settled.set_titles(f"The newest {count} settled" if cut else f"Settled since {view.beginning} ({count})")
         self._settled.set_class(not view.settled, "-bare")
         settled = Rows(view.settled, lambda q: q.question_id, lambda q: settled_row(q, now), second)
         self._settled.show(settled)
@@ -221,6 +223,7 @@ class InboxPane(Pane):
         self.set_class(question is not None and not question.decision, "-question")
         self.set_class(question is not None and question.veto, "-veto")
         self._reading.set_class(question is None, "-bare")
+        self.set_class(question is None, "-idle")
         if question is None:
             return
         if question.cut and not question.decision:

@@ -80,9 +80,12 @@ def progress(run: ScenarioView, width: int) -> Text:
     """The progress in virtual time."""
     if not run.duration_s:
         return line((span(run.at_s), STRONG), (" since the recording began", MUTED))
-    share = min(1.0, run.at_s / run.duration_s)
+    share, later_s = min(1.0, run.at_s / run.duration_s), int(run.at_s - run.duration_s)
+    moment = (
+        f"{span(run.duration_s)} +{span(later_s)}" if later_s > 0 else f"{span(run.at_s)} of {span(run.duration_s)}"
+    )
     rest = {RunState.RUNNING: "", RunState.SETTLING: " settling", RunState.ENDED: " over"}[run.state]
-    text = line((f" {share:.0%} ", STRONG), f"{span(run.at_s)} of {span(run.duration_s)}", (rest, MUTED))
+    text = line((f" {share:.0%} ", STRONG), moment, (rest, MUTED))
     cells = max(3, min(BAR_CELLS, width - text.cell_len))
     done = round(share * cells)
     return line(("━" * done, Tone.PRIMARY), ("─" * (cells - done), MUTED), text)
@@ -262,8 +265,8 @@ class ScenarioPane(Pane):
             width = max(10, self._cards[0].inner_width)
             drawn = (
                 ("Run", run_card(run, width, written=written)),
-                ("Work", work_card(run, width)),
-                ("Ends", ends_card(run, width)),
+                ("Work, whole run", work_card(run, width)),
+                ("Ends, whole run", ends_card(run, width)),
             )
             for card, (title, lines) in zip(self._cards, drawn, strict=True):
                 card.set_titles(title)
@@ -290,12 +293,14 @@ class ScenarioPane(Pane):
         listed = Rows(newest, lambda event: str(event.seq), lambda event: events.row(event, not wide), wide)
         self._newest.show(listed, columns=columns)
         self._newest.set_class(not newest, "-bare")
+        self._troubles.set_class(not run.troubles, "-bare")
 
     def status(self, view: View) -> str:
         if view.scenario is None:
             return ""
         past = "   of a hub: no expectations, no rules" if view.scenario.of_hub else ""
-        return f"{plural(view.counters.agents, 'agent')}   {view.counters.events:,} events{past}   read only"
+        counts = f"{plural(view.counters.agents, 'agent')}   {view.counters.events:,} events"
+        return f"{counts}   OK% and P95: last {view.window}{past}   read only"
 
     def chosen_task(self) -> str | None:
         key = self._newest.key if self._newest.has_focus else None

@@ -35,7 +35,7 @@ TEXT_CELLS = 100
 """The least cells of the facts, which hold an id, and the cells beyond which a text needs no more."""
 
 COLUMNS = (
-    Column(title="STATE", width=11, by="state"),
+    Column(title="STATE", width=11, flex=1, most=16, by="state"),
     Column(title="TASK", width=8, drop=3, by="correlation_id"),
     Column(title="AGENT", width=10, flex=1, most=LABEL_MAX, by="agent"),
     Column(title="SKILL", width=12, flex=1, most=20, by="skill"),
@@ -265,7 +265,8 @@ class TasksPane(Pane):
 
     def status(self, view: View) -> str:
         c = view.counters
-        states = f"{c.waiting} waiting   {c.working} working   {c.submitted} submitted   {c.finished:,} finished"
+        states = f"{c.waiting} waiting   {c.working} working   {c.submitted} submitted"
+        states += f"   {c.finished:,} finished since {view.beginning}"
         return f"{len(self.main.rows.items):,} of {len(view.tasks):,} shown   {states}"
 
     def chosen_task(self) -> str | None:
