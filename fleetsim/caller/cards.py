@@ -19,6 +19,7 @@ from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.fleet_events import CardFailed, CardFetched
 from fleetsim.caller.ledger import CardSnapshot, Ledger
 from fleetsim.client import AgentClient, ClientLimits
+from fleetsim.client.card_facts import CardFacts
 from fleetsim.model.card import AgentCard, Capabilities
 from fleetsim.model.errors import (
     AuthRefused,
@@ -448,7 +449,7 @@ class CardBroker:
                 skills=tuple(view.skills),
                 streaming=view.capabilities.streaming,
                 push_notifications=view.capabilities.push_notifications,
-                changed=tuple(changes(before.card, view.card)),
+                changed=tuple(changes(before.card, view.card, entry.url)),
                 auth=entry.secrets,
                 warnings=tuple(warnings),
                 latency_ms=view.latency_ms,
@@ -564,20 +565,8 @@ def _with_card(view: AgentView, card: AgentCard, choice: Choice) -> AgentView:
     return replace(view, card=card, choice=choice, skills=tuple(dict.fromkeys([*view.entry.skill_names, *skills])))
 
 
-def changes(before: AgentCard | None, now: AgentCard | None) -> list[str]:
-    """The differences between two cards, in words; empty for the first card and for equal cards."""
+def changes(before: AgentCard | None, now: AgentCard | None, url: str) -> list[str]:
+    """The differences between two cards of the agent at ``url``, in words; empty for a first and for an equal card."""
     if before is None or now is None or before == now:
         return []
-    old, new = {s.skill_id for s in before.skills}, {s.skill_id for s in now.skills}
-    lines = [f"skill +{one_line(s, 64)}" for s in sorted(new - old)]
-    lines += [f"skill -{one_line(s, 64)}" for s in sorted(old - new)]
-    for name in ("streaming", "push_notifications", "extended_card"):
-        flag = getattr(now.capabilities, name)
-        if flag != getattr(before.capabilities, name):
-            lines.append(f"{name.replace('_', ' ')} {'on' if flag else 'off'}")
-    for name in ("version", "interfaces", "security", "security_schemes", "name", "description", "proof"):
-        if getattr(now, name) != getattr(before, name):
-            lines.append(name.replace("_", " "))
-    if now.capabilities.extensions != before.capabilities.extensions:
-        lines.append("extensions")
-    return lines or ["details"]
+    return [str(one) for one in CardFacts.of(before, url).changes_to(CardFacts.of(now, url))] or ["details"]

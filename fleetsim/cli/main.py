@@ -49,7 +49,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "restore": ("fleetsim.cli.backup:restore", "Put a backup back into the state folder."),
     "config": ("fleetsim.cli.config:config", "Show where each setting comes from."),
     "health": ("fleetsim.cli.health:health", "Show how the fleet has done over the last day."),
-    "card": ("fleetsim.cli.init:card", "Read an agent's card, and show how fleetsim calls it."),
+    "card": ("fleetsim.cli.card:card", "Read, compare and lock the cards of agents."),
     "mcp": ("fleetsim.cli.mcp:mcp", "Give an agent the fleet as MCP tools."),
     "events": ("fleetsim.cli.health:events", "Follow the events of the hub."),
     "record": ("fleetsim.cli.record:record", "Record the events of the hub in a file."),

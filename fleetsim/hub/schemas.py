@@ -17,15 +17,14 @@ from fleetsim.api.bodies import AnswerBody, ChatBody, DecisionBody, DelegateBody
 from fleetsim.caller.config import AgentsFile
 from fleetsim.caller.event_wire import PAYLOAD_MEMBERS, camel, event_classes
 from fleetsim.caller.events import ENVELOPE, Event, Excerpt, JsonForm
+from fleetsim.caller.fleet_written import AGENTS_SCHEMA, CEREMONY_SCHEMA
 from fleetsim.ceremony.file import CeremonyFile
 from fleetsim.hub.endpoints import document
 from fleetsim.hub.keys import AgentKeysFile
 from fleetsim.model.extensions import Usage
 from fleetsim.model.parts import ListedPart
 
-AGENTS_SCHEMA = "agents.schema.json"
 AGENT_KEYS_SCHEMA = "agent-keys.schema.json"
-CEREMONY_SCHEMA = "ceremony.schema.json"
 API_SCHEMA = "api.schema.json"
 EVENTS_SCHEMA = "events.schema.json"
 OPENAPI = "openapi.json"

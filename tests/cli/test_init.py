@@ -20,8 +20,7 @@ from fleetsim.agent.builtin import reference_agent
 from fleetsim.caller.auth import is_answered
 from fleetsim.caller.config import parse_fleet
 from fleetsim.caller.fleet import FleetConfig
-from fleetsim.ceremony.file import Ceremony, parse_ceremony
-from fleetsim.cli.init import (
+from fleetsim.caller.fleet_written import (
     ReadableAgent,
     UnreadableAgent,
     agent_name,
@@ -30,6 +29,7 @@ from fleetsim.cli.init import (
     starter_ceremony,
     yaml_text,
 )
+from fleetsim.ceremony.file import Ceremony, parse_ceremony
 from fleetsim.client.credential import Credential
 from fleetsim.model.card import AgentCard, AgentSkill
 from fleetsim.model.errors import HttpRefused, Unreachable

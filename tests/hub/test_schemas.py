@@ -11,7 +11,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from fleetsim.caller.event_wire import to_wire
-from fleetsim.hub.schemas import AGENTS_SCHEMA, API_SCHEMA, CEREMONY_SCHEMA, EVENTS_SCHEMA, of_file
+from fleetsim.caller.fleet_written import AGENTS_SCHEMA, CEREMONY_SCHEMA
+from fleetsim.hub.schemas import API_SCHEMA, EVENTS_SCHEMA, of_file
 from fleetsim.runtime.yaml import load
 from fleetsim.sim.scenario import Scenario
 from tests.event_schema import published

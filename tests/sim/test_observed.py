@@ -124,7 +124,7 @@ def test_events_tell_the_same_and_replicas_are_one_agent() -> None:
 
 
 @pytest.mark.parametrize(("streaming", "told", "push"), [(True, [], True), (False, [], False), (False, _told(), True)])
-def test_webhooks_that_a_card_promises_count_if_they_came_or_nobody_asked_for_any(
+def test_webhooks_that_a_card_factss_count_if_they_came_or_nobody_asked_for_any(
     streaming: bool, told: list[Event], push: bool
 ) -> None:
     cards = {"quinn": ObservedAgent(dialect="1.0", streaming=streaming, push=True)}
