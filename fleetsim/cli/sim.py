@@ -55,8 +55,8 @@ def sim() -> None:
     fleetsim sim my.yaml --clock real      a load test: real HTTP, real time, real agents by url
     fleetsim sim --replay run.jsonl --report html=run.html
     fleetsim sim storm --seeds 1000 --jobs 4  play many seeds, and cut down the first that breaks a rule
-    fleetsim sim storm --seeds 100000 --cluster tcp://10.0.0.5:8786   the same, on the workers of a Dask cluster
     fleetsim sim any --seeds 500           the same, with a whole scenario drawn from each seed
+    fleetsim sim storm --seeds 9000 --cluster tcp://10.0.0.5:8786   on the workers of a Dask cluster
     fleetsim sim init --from-hub           write a scenario fitted to your own fleet
     fleetsim sim diff twin.yaml slower.yaml   compare two scenarios, recordings or ledgers
 
@@ -117,7 +117,11 @@ def show(common: CommonOptions, scenario: str) -> int:
 @click.option("--seeds", type=click.IntRange(min=1), help="Play this many seeds, until one breaks a rule.")
 @click.option("--first", type=click.IntRange(min=0), help="The first of those seeds [the scenario's].")
 @click.option("--jobs", type=click.IntRange(min=1, max=512), default=1, help="How many processes play them [1].")
-@click.option("--cluster", metavar="URL", help="Play them on a Dask cluster instead: tcp://HOST:PORT, or tls://.")
+@click.option(
+    "--cluster",
+    metavar="URL",
+    help="Play seeds, or load with --clock real, on a Dask cluster: tcp://HOST:PORT or tls://HOST:PORT.",
+)
 @click.option(
     "--covered", is_flag=True, help="Fail, too, if those seeds never met a kind of trouble or looked at a rule."
 )

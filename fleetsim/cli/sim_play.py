@@ -30,6 +30,7 @@ from fleetsim.runtime.yaml import YamlDocument
 from fleetsim.runtime.yaml import load as load_yaml
 from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.cluster import ClusterLost, cluster
+from fleetsim.sim.cluster_load import check_parts, play_parts
 from fleetsim.sim.generated import ANY, generated
 from fleetsim.sim.live import check_clock, played
 from fleetsim.sim.quantities import in_words, seconds_of
@@ -98,8 +99,8 @@ def run_scenario(common: CommonOptions, options: RunOptions) -> int:
     source = ScenarioSource.read(options.scenario, seed)
     wanted = source.scenario
     check_clock(wanted, source.written, clock)
-    if options.cluster is not None and (options.seeds is None or options.jobs > 1):
-        raise click.UsageError("--cluster plays --seeds N, one at a time on each worker: it takes no --jobs")
+    if options.cluster is not None and options.jobs > 1:
+        raise click.UsageError("--cluster plays one run at a time on each worker: it takes no --jobs")
     if options.seeds is not None:
         if seed is not None or record is not None or files or options.watch or not clock.virtual:
             raise click.UsageError(
@@ -108,6 +109,13 @@ def run_scenario(common: CommonOptions, options: RunOptions) -> int:
         return play_seeds(common, source, options, options.seeds)
     if seed is not None:
         wanted = with_seed(wanted, seed)
+    if options.cluster is not None:
+        if clock.virtual or record is not None or files or options.watch:
+            raise click.UsageError(
+                "--cluster plays --seeds N, or load with --clock real: without --record, --watch and --report"
+            )
+        check_parts(wanted, source.written)
+        return play_on_cluster(common, wanted, source, options.cluster, clock, settle_s, verbose=options.verbose)
     if options.watch:
         from fleetsim.cli.dashboard import watched
 
@@ -164,6 +172,36 @@ def play_and_tell(
             if drawn:
                 rewrite("")
         return _tell(common, report, files, verbose=verbose)
+
+
+def play_on_cluster(
+    common: CommonOptions,
+    scenario: Scenario,
+    source: ScenarioSource,
+    address: str,
+    clock: ClockRate,
+    settle_s: float,
+    *,
+    verbose: bool,
+) -> int:
+    """Plays a load run in parts on the workers of a cluster, reports, and returns the exit code."""
+    say = _Progress(common, time.perf_counter())
+    command = f"fleetsim sim {shlex.quote(source.source)} --seed {scenario.seed} --clock {clock} --cluster {address}"
+    try:
+        with _ended_by_signals(), cluster(address) as connected:
+            report = play_parts(
+                connected,
+                scenario,
+                source.ceremonies,
+                source=source.source,
+                rate=clock,
+                settle_s=settle_s,
+                command=command,
+                show=say.line,
+            )
+    finally:
+        say.nothing()
+    return _tell(common, report, (), verbose=verbose)
 
 
 def _tell(
@@ -346,7 +384,7 @@ def _players(common: CommonOptions, options: RunOptions) -> Iterator[tuple[Execu
     if options.cluster is not None:
         with cluster(options.cluster) as connected:
             common.note(*connected.notes())
-            yield connected, len(connected.workers) * CLUSTER_AHEAD
+            yield connected, len(connected.workers()) * CLUSTER_AHEAD
         return
     jobs, others = options.jobs, set(active_children())
     # Not forks of this process: the same on every system, and nothing of the terminal in them.
@@ -422,6 +460,9 @@ class _Progress:
         sizes = (f"{len(smallest.get(key, ()))} {key}" for key in ("fleet", "traffic", "weather"))
         line = f"cutting it down: {tried} of at most {tries} tries, {', '.join(sizes)}, {smallest['duration']}"
         self._show(line, at_once=not tried)
+
+    def line(self, line: str) -> None:
+        self._show(line, at_once=False)
 
     def nothing(self) -> None:
         if self._drawn:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeAlias
 
 from fleetsim.hub.keys import EPOCHS_KEPT
 from fleetsim.model.task import TERMINAL
@@ -42,24 +43,28 @@ class Violation:
     agent: str = ""
 
 
+Check: TypeAlias = Callable[[Run], Iterator[Violation | None]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invariant:
     """A rule. ``check`` yields None for each case that keeps it."""
 
     number: str
     rule: str
-    check: Callable[[Run], Iterator[Violation | None]]
+    check: Check
 
 
 RULES: list[Invariant] = []
 """The rules of all modules that were imported."""
 
 
-def invariant(number: str, rule: str) -> Callable[[Callable[[Run], Iterator[Violation | None]]], None]:
+def invariant(number: str, rule: str) -> Callable[[Check], Check]:
     """Registers a check under the number and the sentence of its rule."""
 
-    def register(check: Callable[[Run], Iterator[Violation | None]]) -> None:
+    def register(check: Check) -> Check:
         RULES.append(Invariant(number=number, rule=rule, check=check))
+        return check
 
     return register
 

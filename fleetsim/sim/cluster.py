@@ -1,4 +1,4 @@
-"""Plays seeds on a Dask cluster (``fleetsim[dask]``): a connection as an executor, and what its workers call.
+"""A connection to a Dask cluster (``fleetsim[dask]``), as an executor that plays seeds; ``cluster_load`` plays load.
 
 A scheduler runs the code of everyone who reaches it, and its clients read pickles from it
 (docs/howto/play-on-a-cluster.md).
@@ -44,18 +44,24 @@ class ClusterClient(Executor):
     one result. A future that cannot have a result raises ClusterLost.
     """
 
-    def __init__(self, client: Client, workers: dict[str, dict[str, Any]]) -> None:
-        self._client = client
-        self.workers = workers
+    def __init__(self, client: Client) -> None:
+        self.dask = client
+        self.version = __version__
+
+    def workers(self) -> dict[str, dict[str, Any]]:
+        """The workers that are there now, by address, as Dask describes them."""
+        # scheduler_info() returns a copy that a timer of the client replaces by one without workers.
+        seen = self.dask.sync(self.dask.scheduler.identity, n_workers=-1)["workers"]
+        return cast("dict[str, dict[str, Any]]", seen)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        handed = _Handed(self._client.submit(_on_worker, __version__, fn, *args, **kwargs, pure=False))
-        return cast("Future[T]", handed)
+        return cast("Future[T]", _Handed(self.dask.submit(_on_worker, self.version, fn, *args, **kwargs, pure=False)))
 
     def notes(self) -> Iterator[str]:
         """Notes for the person before the first result."""
-        threads = sum(worker["nthreads"] for worker in self.workers.values())
-        if threads > len(self.workers):
+        workers = self.workers().values()
+        threads = sum(worker["nthreads"] for worker in workers)
+        if threads > len(workers):
             yield f"a worker plays one seed at a time, whatever its threads ({threads} here): --nthreads 1 --nworkers N"
 
 
@@ -66,20 +72,32 @@ class _Handed:
         self._future = future
 
     def result(self) -> Any:
-        from distributed import CancelledError, KilledWorker
-
-        try:
-            return self._future.result()
-        except CancelledError:
-            raise ClusterLost("the scheduler was lost", hint="what it played until then is in the report") from None
-        except KilledWorker as error:
-            hint = "look at the worker's log: a worker that uses too much memory is killed"
-            raise ClusterLost(f"a seed was given up: {one_line(str(error), 200)}", hint=hint) from None
-        except ModuleNotFoundError as error:
-            raise ConfigError(f"a worker cannot import fleetsim: {error}", hint=_hint()) from None
+        return result_of(self._future)
 
     def cancel(self) -> None:
         self._future.cancel()
+
+
+def result_of(future: Any, timeout_s: float | None = None) -> Any:
+    """The result of a future of Dask.
+
+    Raises:
+        TimeoutError: there was none within ``timeout_s``.
+        ClusterLost: the scheduler was lost, or a task was given up.
+        ConfigError: a worker has no fleetsim.
+        Exception: the error of the task.
+    """
+    from distributed import CancelledError, KilledWorker
+
+    try:
+        return future.result(timeout_s)
+    except CancelledError:
+        raise ClusterLost("the scheduler was lost", hint="what it played until then is in the report") from None
+    except KilledWorker as error:
+        hint = "look at the worker's log: a worker that uses too much memory is killed"
+        raise ClusterLost(f"a seed was given up: {one_line(str(error), 200)}", hint=hint) from None
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"a worker cannot import fleetsim: {error}", hint=_hint()) from None
 
 
 @contextmanager
@@ -102,7 +120,7 @@ def cluster(address: str) -> Iterator[ClusterClient]:
     try:
         if place["scheme"] == "tls" and Security().get_connection_args("client")["ssl_context"] is None:
             raise ConfigError("tls:// needs certificates in Dask's settings", hint=f"which: {DOCS}")
-        client = Client(address, timeout=CONNECT_S, set_as_default=False)
+        client = Client(address, timeout=CONNECT_S)
     except (OSError, TimeoutError) as error:
         raise Unreachable(
             f"no Dask scheduler can be reached: {one_line(str(error), 200)}",
@@ -114,7 +132,7 @@ def cluster(address: str) -> Iterator[ClusterClient]:
         except TimeoutError:
             raise Unreachable(f"the scheduler at {address} has no workers", hint=f"dask worker {address}") from None
         _same_everywhere(client.run(version, "fleetsim", on_error="return"))
-        yield ClusterClient(client, client.scheduler_info(n_workers=-1)["workers"])
+        yield ClusterClient(client)
 
 
 def _same_everywhere(versions: dict[str, Any]) -> None:
@@ -128,14 +146,24 @@ def _hint() -> str:
     return f"on every worker: pip install 'fleetsim[dask]=={__version__}'"
 
 
-def _on_worker(wanted: str, play: Callable[..., SeedRun], *args: Any) -> SeedRun:
-    """Plays a seed on this worker, which may have come after the versions were compared."""
+@contextmanager
+def playing(wanted: str) -> Iterator[str]:
+    """The name of this worker, while this process plays one run and no other.
+
+    Raises ConfigError for a client of another version: a worker may come after the versions were compared.
+    """
     from distributed import get_worker
 
     name = str(get_worker().name)
     if wanted != __version__:
         raise ConfigError(f"the worker {name} has fleetsim {__version__}, and the caller {wanted}")
     with _ONE_RUN:
+        yield name
+
+
+def _on_worker(wanted: str, play: Callable[..., SeedRun], *args: Any) -> SeedRun:
+    """Plays a seed on this worker."""
+    with playing(wanted) as name:
         began = time.perf_counter()
         run = play(*args)
         return replace(run, worker=name, wall_s=time.perf_counter() - began)

@@ -42,7 +42,7 @@ from fleetsim.sim.run import WANTED
 from fleetsim.sim.scenario import Scenario
 from fleetsim.sim.scenario_run import ScenarioRun, background_failures
 from fleetsim.sim.simulation import HEALTH_LOOKS_MIN, KEEP_ALL, play
-from fleetsim.sim.traffic import TrafficSource
+from fleetsim.sim.traffic import WHOLE, TrafficPart, TrafficSource
 from fleetsim.sim.troubles import Trouble, match_of
 from fleetsim.testbed.faults import Weather
 from fleetsim.testbed.proxy import FaultProxy
@@ -62,7 +62,7 @@ def check_clock(scenario: Scenario, written: YamlDocument, rate: ClockRate) -> N
         raise combine(problems)
 
 
-def _starts_now(scenario: Scenario, rate: ClockRate) -> bool:
+def starts_now(scenario: Scenario, rate: ClockRate) -> bool:
     """Whether the clock of the run is the machine's: it is, unless the scenario says when it starts."""
     return not rate.virtual and rate.times == 1 and "start" not in scenario.model_fields_set
 
@@ -81,7 +81,7 @@ def _problems(scenario: Scenario, written: YamlDocument, rate: ClockRate) -> Ite
                 credential.require()
             except ConfigError as error:
                 yield written.error(("fleet", name, "auth" if agent.auth is not None else "apiKeyEnv"), str(error))
-    if _starts_now(scenario, rate):
+    if starts_now(scenario, rate):
         now = SystemClock().now()
         moments = [(("weather", at, "at"), trouble.begins_s(now)) for at, trouble in enumerate(scenario.weather)]
         begun = [(at, traffic.begins.after(now)) for at, traffic in enumerate(scenario.traffic) if traffic.begins]
@@ -125,9 +125,11 @@ class LiveSimulation(ScenarioRun):
         ceremonies: Mapping[str, bytes],
         entries: Sequence[AgentEntry] = (),
         settle_s: float,
+        part: TrafficPart = WHOLE,
     ) -> None:
+        self._part = part
         self._began = SystemClock().now()
-        if _starts_now(scenario, rate):
+        if starts_now(scenario, rate):
             scenario = scenario.model_copy(update={"start": self._began})
         agents = {} if entries else dict(scenario.agents)
         super().__init__(scenario, recorder, RunClock(rate), ceremonies=ceremonies, agents=agents)
@@ -171,8 +173,17 @@ class LiveSimulation(ScenarioRun):
             await stack.enter_async_context(self._asking)
             self._workers.start(self._listen(hub), name="events")
             await self._cards_read(hub)
+            if self._part.ready is not None:
+                await self._part.ready(self._stopped.set)
             traffic = TrafficSource(
-                scenario, self.recorder, runtime, self.clock, self._workers, asking=self._asking, hub=lambda: hub
+                scenario,
+                self.recorder,
+                runtime,
+                self.clock,
+                self._workers,
+                asking=self._asking,
+                hub=lambda: hub,
+                part=self._part,
             )
             self._workers.start(traffic.answer(hub), name="people")
             self._workers.start(self._show_progress(), name="progress")
@@ -339,13 +350,21 @@ def play_live(
     entries: Sequence[AgentEntry] = (),
     rate: ClockRate,
     settle_s: float,
+    part: TrafficPart = WHOLE,
 ) -> None:
     """Run a scenario in real time, telling ``recorder`` all of it. Raises Unreachable if an agent is not there."""
 
     async def main() -> None:
         with tempfile.TemporaryDirectory(prefix="fleetsim-sim-") as home:
             simulation = LiveSimulation(
-                scenario, recorder, rate, Path(home), ceremonies=ceremonies, entries=entries, settle_s=settle_s
+                scenario,
+                recorder,
+                rate,
+                Path(home),
+                ceremonies=ceremonies,
+                entries=entries,
+                settle_s=settle_s,
+                part=part,
             )
             with background_failures(lambda said: recorder.write(simulation.now, "complaint", said=said)):
                 await simulation.play()
@@ -364,6 +383,7 @@ def played(
     entries: Sequence[AgentEntry] = (),
     command: str = "",
     twice: bool = False,
+    part: TrafficPart = WHOLE,
     progress: Callable[[float, Recorder], None] = lambda at_s, recorder: None,
 ) -> SimulationReport:
     """Play it, keep the recording in the file ``record``, report, and keep the verdict there too.
@@ -372,7 +392,7 @@ def played(
     ``settle_s`` of the machine's seconds to end; ``entries`` are then real agents, in place of the scenario's. On
     virtual time only those of them count that are disabled.
     ``command`` is what plays it again, unless that is ``fleetsim sim`` of the ``source``. One on virtual time may be
-    played ``twice``: both must be the same.
+    played ``twice``: both must be the same. ``part`` is of a run in real time.
 
     Raises:
         ConfigError: ``record`` cannot be written.
@@ -388,7 +408,7 @@ def played(
                 play(scenario, recorder, ceremonies, entries=entries)
                 again = _digest_of(scenario, ceremonies) if twice else ""
             else:
-                play_live(scenario, recorder, ceremonies, entries=entries, rate=rate, settle_s=settle_s)
+                play_live(scenario, recorder, ceremonies, entries=entries, rate=rate, settle_s=settle_s, part=part)
             recorder.played(
                 source=source,
                 wall_s=time.perf_counter() - began,

@@ -176,7 +176,7 @@ class LoadMetrics:
         yield from (f"  {one.side}: {one.share:.0%}; {one.seen}" for one in self.sides)
         if limit.side == "caller":
             yield "WARNING: fleetsim itself was the limit, so this is not the load that you wanted: request less of it,"
-            yield "or play parts of the scenario on several machines."
+            yield "or divide it over the workers of a cluster (--cluster)."
 
 
 TIMES = ("response", "service", "agent", "hub", "network", "lateness", "agent_first", "agent_last")

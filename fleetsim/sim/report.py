@@ -88,6 +88,45 @@ class CeremonyTotals(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterWorker:
+    """A worker of a cluster and its part of the load.
+
+    ``clock_s`` is how far its clock is ahead of the caller's, with an error of at most ``clock_error_s``.
+    ``late_start_s`` is how long after the common start its traffic began, and ``lost_s`` when the worker was lost: then
+    its part is not in the figures.
+    """
+
+    name: str
+    address: str
+    part: int
+    clock_s: float
+    clock_error_s: float
+    load: LoadMetrics | None = None
+    late_start_s: float = 0.0
+    wall_s: float = 0.0
+    lost_s: float | None = None
+
+    @property
+    def requests(self) -> int:
+        """The requests that it had to send."""
+        return 0 if self.load is None else len(self.load.lateness)
+
+    def as_json(self) -> dict[str, Any]:
+        """As a part of the report's document."""
+        return {
+            "worker": self.name,
+            "part": self.part,
+            "requests": self.requests,
+            "wallSeconds": round(self.wall_s, 3),
+            "lateStartSeconds": round(self.late_start_s, 6),
+            "clockAheadSeconds": round(self.clock_s, 6),
+            "clockErrorSeconds": round(self.clock_error_s, 6),
+            "lostAtSeconds": self.lost_s,
+            "load": None if self.load is None else self.load.as_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationReport:
     """The report of a run.
 
@@ -95,7 +134,8 @@ class SimulationReport:
     ended the run early, ``unsettled`` the number of requests that were canceled because they had not ended long after
     the traffic, and ``load`` the load. ``of_hub``: the recording is of a hub; ``unchecked`` are the invariants that
     such a recording cannot show. ``problems`` are wrong ceremony files, and targets that do not exist or lack the
-    skill. ``file`` is the scenario as a code host names it, and ``places`` the lines of its expectations, if known.
+    skill. ``workers`` are those of a cluster that played it in parts, which leaves no recording and no ``endings``.
+    ``file`` is the scenario as a code host names it, and ``places`` the lines of its expectations, if known.
     """
 
     run: Run = field(repr=False)
@@ -125,12 +165,14 @@ class SimulationReport:
     unchecked: tuple[str, ...] = ()
     file: str = ""
     places: tuple[int, ...] = ()
+    workers: tuple[ClusterWorker, ...] = ()
 
     @property
     def result(self) -> Result:
         if any(verdict.violations for verdict in self.verdicts):
             return Result.VIOLATED
-        met = not self.problems and all(holds for *_, holds in self.expectations)
+        whole = not self.problems and all(worker.lost_s is None for worker in self.workers)
+        met = whole and all(holds for *_, holds in self.expectations)
         return Result.OK if met else Result.UNEXPECTED
 
     @property
@@ -174,6 +216,7 @@ class SimulationReport:
             ],
             "troubles": [{"fault": t.fault, "said": t.said, "hits": t.hits} for t in self.troubles],
             "load": None if self.load is None else self.load.as_json(),
+            "workers": [worker.as_json() for worker in self.workers],
             "stoppedAtSeconds": self.stopped_s,
             "unsettled": self.unsettled,
             "ceremonies": [totals.as_json() for totals in self.ceremonies],

@@ -313,12 +313,17 @@ def render(report: SimulationReport, *, verbose: bool = False) -> Iterator[str]:
         f"{len(report.agents)} agents"
     )
     yield from (f"  BROKEN {one_line(problem, 300)}" for problem in report.problems)
+    for worker in report.workers:
+        if worker.lost_s is not None:
+            after = in_words(worker.lost_s)
+            yield f"  BROKEN worker {one_line(worker.name, 60)} was lost after {after}: its part is not in the figures"
     yield from _expectation_lines(report)
     yield from _invariants(report, verbose)
     yield ""
     yield from _columns(figure_rows(report))
     yield from _ceremonies(report)
     yield from _load(report)
+    yield from _workers(report)
     if report.troubles:
         yield ""
         yield "trouble:"
@@ -475,6 +480,25 @@ def _load(report: SimulationReport) -> Iterator[str]:
     yield "load:"
     yield from (f"  {line}" for line in _columns(load_rows(load)))
     yield from (f"  {line}" for line in load_lines(load))
+
+
+def _workers(report: SimulationReport) -> Iterator[str]:
+    if report.workers:
+        rows = [["", "REQUESTS", "P50", "P99", "LATE P99", "PROCESSOR", "BEGAN LATE", "CLOCK AHEAD"]]
+        for worker in report.workers:
+            row = [one_line(worker.name, 40), f"{worker.requests:,}"]
+            if worker.load is None:
+                row += ["-"] * 4
+            else:
+                response, late = worker.load.response, worker.load.lateness
+                times = (response.at(SHARES["p50"]), response.at(SHARES["p99"]), late.at(SHARES["p99"]))
+                row += [in_words(seconds or 0.0) for seconds in times]
+                row.append("-" if worker.load.busy is None else f"{worker.load.busy:.0%}")
+            clock = f"{worker.clock_s * 1000:+.1f} ms (± {worker.clock_error_s * 1000:.1f})"
+            rows.append([*row, f"{worker.late_start_s * 1000:.1f} ms", clock])
+        yield ""
+        yield "workers:"
+        yield from (f"  {line}" for line in _columns(rows))
 
 
 def _columns(rows: list[list[str]]) -> Iterator[str]:

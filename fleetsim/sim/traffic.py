@@ -5,8 +5,9 @@ They use whichever hub runs at the moment; without one, a request is refused and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the caller hands in
 
@@ -57,6 +58,22 @@ def arrivals(traffic: Traffic, rng: Random, *, start: datetime, duration: float)
     yield from (moment for moment in waiting if moment < ends)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficPart:
+    """A part of a scenario's traffic: every ``of``-th request or conversation.
+
+    ``ready`` is awaited when all agents are known, and returns when the traffic is to begin. It gets the function that
+    ends the traffic, and on a second call the waiting for open requests.
+    """
+
+    number: int = 0
+    of: int = 1
+    ready: Callable[[Callable[[], None]], Awaitable[None]] | None = None
+
+
+WHOLE = TrafficPart()
+
+
 RETRY_ANSWER_S = 5.0
 STARTED_S = 0.5
 
@@ -78,8 +95,10 @@ class TrafficSource:
         *,
         asking: Workers,
         hub: Callable[[], Hub | None],
+        part: TrafficPart = WHOLE,
     ) -> None:
         self.scenario = scenario
+        self._part = part
         self._recorder = recorder
         self._runtime = runtime
         self._clock = clock
@@ -92,7 +111,7 @@ class TrafficSource:
         """Starts the traffic."""
         for number, traffic in enumerate(self.scenario.traffic):
             rng = self._runtime.rng.stream(f"sim/traffic/{number}")
-            self._asking.start(self._come(traffic, rng), name=f"traffic {number}")
+            self._asking.start(self._come(number, traffic, rng), name=f"traffic {number}")
 
     async def end_ceremonies(self) -> None:
         """Disables all ceremonies, as an operator would: runs in flight continue, and no more fire."""
@@ -105,16 +124,19 @@ class TrafficSource:
         for ceremony in rows:
             await hub.ceremonies.update(ceremony.ceremony_id, {"enabled": False})
 
-    async def _come(self, traffic: Traffic, rng: Random) -> None:
+    async def _come(self, place: int, traffic: Traffic, rng: Random) -> None:
         targets = self.scenario.replicas_of(traffic.agent) if traffic.agent else ()
         began = self._clock.now
         moments = arrivals(traffic, rng, start=self.scenario.start, duration=self.scenario.duration)
         for number, moment in enumerate(moments):
-            await self._clock.sleep(max(0.0, began + moment - self._clock.now))
             target = (targets[number % len(targets)],) if targets else ()
             people = self.scenario.people
+            # Drawn for every part's requests, so that all parts draw the same traffic.
             pauses = [draw(traffic.pause, rng) for _ in range(traffic.turns - 1)]
             gives_up = draw(people.cancel_after, rng) if rng.random() < people.cancel else None
+            if (place + number) % self._part.of != self._part.number:
+                continue
+            await self._clock.sleep(max(0.0, began + moment - self._clock.now))
             # Not awaited, so that a late or long request does not delay the next one.
             self._asking.start(self._ask(traffic, target, began + moment, pauses, gives_up), name="request")
 

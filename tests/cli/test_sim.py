@@ -190,6 +190,10 @@ def test_a_cluster_without_dask_or_with_a_wrong_address_is_refused_with_the_next
         assert (code, "tcp://HOST:PORT" in err, "secret" in err) == (2, True, False), err
     code, _, err = invoke(*words[1:], "tcp://127.0.0.1:1", "--jobs", "2")
     assert (code, "--jobs" in err) == (2, True), err
+    code, _, err = invoke(words[1], "--clock", "real", "--cluster", "tcp://127.0.0.1:1")
+    assert (code, "mine.yaml:5:3: " in err, "url" in err) == (2, True, True), err
+    code, _, err = invoke(words[1], "--cluster", "tcp://127.0.0.1:1")
+    assert (code, "--clock real" in err) == (2, True), err
 
 
 def test_a_ceremony_that_fires_is_held_to_its_slots(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from fleetsim.sim.live import LiveSimulation, check_clock
 from fleetsim.sim.recorder import Recorder
 from fleetsim.sim.report import Result, SimulationReport, report_of
 from fleetsim.sim.scenario import START, parse_scenario
+from fleetsim.sim.traffic import WHOLE, TrafficPart
 from fleetsim.testbed.loop import VirtualLoop
 from tests.loop_time import own_time_s
 from tests.sim.scenes import SMALL, recorded, scenario
@@ -61,7 +63,7 @@ async def played(text: str, folder: Path, rate: str, **options: Any) -> tuple[Si
     file = io.StringIO()
     each_minute = {"round.yaml": EACH_MINUTE} if "ava" in wanted.fleet else {}
     settle_s = options.pop("settle_s", 300.0)
-    run = LiveSimulation(wanted, Recorder(file), clock, folder, ceremonies=each_minute, settle_s=settle_s)
+    run = LiveSimulation(wanted, Recorder(file), clock, folder, ceremonies=each_minute, settle_s=settle_s, **options)
     await run.play()
     lines = [json.loads(line) for line in file.getvalue().splitlines()]
     return report_of(recorded(lines)), lines
@@ -122,6 +124,38 @@ expect:
     assert found.result is Result.OK, found.expectations
     assert found.unsettled == 1
     assert found.figures["ref/echo"]["successes"] == 4
+
+
+DIVIDED = """
+name: divided
+duration: 1m
+fleet: {ava: {skills: {sitrep: {takes: 1ms}}}}
+people: {cancel: 0.2, cancelAfter: {p50: 1s, p95: 9s}}
+traffic:
+  - {skill: sitrep, rate: 30/m}
+  - {skill: sitrep, rate: 20/m, burst: 2}
+"""
+
+
+@pytest.mark.sockets
+@pytest.mark.slow
+async def test_the_parts_of_a_scenario_are_its_traffic_at_the_same_moments(tmp_path: Path) -> None:
+    async def moments(part: TrafficPart) -> list[float]:
+        (folder := tmp_path / f"{part.number}-{part.of}").mkdir()
+        _, lines = await played(DIVIDED, folder, "x60", part=part)
+        return [line["due_s"] for line in lines if line["kind"] == "asked"]
+
+    begun = []
+
+    async def ready(stop: Callable[[], None]) -> None:
+        begun.append(stop)
+
+    parts = [await moments(TrafficPart(number=number, of=3, ready=ready)) for number in range(3)]
+    whole = await moments(WHOLE)
+    assert len(begun) == 3
+    assert max(map(len, parts)) - min(map(len, parts)) <= 2
+    # Each run's traffic begins some milliseconds, here parts of a second, after its clock.
+    assert sorted(moment for part in parts for moment in part) == pytest.approx(sorted(whole), abs=1.0)
 
 
 TALK = """

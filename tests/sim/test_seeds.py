@@ -21,7 +21,7 @@ from fleetsim.sim.scenario import (
     with_mix_written,
     with_seed,
 )
-from fleetsim.sim.seeds import Coverage, SeedRun, run_seed, run_seeds, shrink
+from fleetsim.sim.seeds import Coverage, SeedRun, coverage_lines, run_seed, run_seeds, shrink
 from fleetsim.sim.troubles import KINDS
 from tests.scale import scaled, some
 from tests.sim.here import Here
@@ -53,6 +53,18 @@ def test_seeds_are_told_in_their_order_and_what_they_met_is_added_up() -> None:
     assert coverage.seeds_with.keys() == KINDS.keys()
     assert coverage.cases.keys() == {invariant.number for invariant in INVARIANTS}
     assert max(coverage.seeds_with.values()) <= 4 <= sum(coverage.seeds_with.values())
+
+
+def test_the_report_names_the_seeds_of_each_worker_of_a_cluster() -> None:
+    coverage = Coverage()
+    for seed, worker in enumerate("abaab", 1):
+        run = SeedRun(
+            seed=seed, result=Result.OK, violations=(), broken=(), times={}, hits={}, cases={}, requests=1,
+            duration_s=60.0, cpu_s=1.0, worker=worker, wall_s=2.0,
+        )  # fmt: skip
+        coverage.add(run)
+    lines = list(coverage_lines(coverage, "tiny", wanted=5, wall_s=6.0))
+    assert lines[2:4] == ["  a played 3 in 6s: 1, 3-4", "  b played 2 in 4s: 2, 5"]
 
 
 @pytest.mark.slow
