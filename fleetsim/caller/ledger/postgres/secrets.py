@@ -24,6 +24,8 @@ from fleetsim.runtime.ports import Files
 VARIABLE, FILE_VARIABLE = "FLEETSIM_LEDGER_KEY", "FLEETSIM_LEDGER_KEY_FILE"
 KEY_BYTES = 32
 _FILE_BYTES_MAX = 1_024
+_OTHERS = """SELECT name FROM "{}".hubs
+    WHERE ended_at IS NULL AND expires_at > clock_timestamp() AND name <> $1 LIMIT 1"""
 _JWE = jwe.JWERegistry(algorithms=["dir", "A256GCM"], strict_check_header=False)
 
 
@@ -48,20 +50,24 @@ async def sealing_key(env: Mapping[str, str], files: Files) -> OctKey | None:
     return OctKey.import_key(key)
 
 
-async def shared(place: Place, name: str, mine: str, key: OctKey | None) -> str:
+async def shared(place: Place, name: str, mine: str, key: OctKey | None, *, hub: str) -> str:
     """The fleet's secret ``name``: the one in the ledger, else ``mine``, which is then stored for the other hubs.
 
-    Hubs that start at the same time get the same secret. Without a sealing ``key``, a hub alone keeps its own.
+    Hubs that start at the same time get the same secret. Without a sealing ``key``, a hub alone keeps its own. ``hub``
+    is the name of this hub in the fleet.
 
     Raises:
-        ConfigError: the ledger cannot be opened; or the secret is damaged, or sealed with a key that this hub lacks.
+        ConfigError: the ledger cannot be opened; another hub lives that keeps its own secret; or the secret is damaged,
+            or sealed with a key that this hub lacks.
     """
     try:
         connection = await asyncpg.connect(place.dsn, timeout=CONNECT_S, command_timeout=CONNECT_S)
         try:
             await migrate(connection, place.schema)
             table = f'"{place.schema}".secrets'
-            if key is not None:
+            row = await connection.fetchrow(f"SELECT sealed, key FROM {table} WHERE name = $1", name)
+            others = None if row else await connection.fetchval(_OTHERS.format(place.schema), hub)
+            if key is not None and not row and not others:
                 sealed = jwe.encrypt_compact(_header(place, name), mine.encode(), key, registry=_JWE)
                 await connection.execute(
                     f"INSERT INTO {table} (name, sealed, key) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
@@ -69,11 +75,16 @@ async def shared(place: Place, name: str, mine: str, key: OctKey | None) -> str:
                     sealed,
                     key.thumbprint(),
                 )
-            row = await connection.fetchrow(f"SELECT sealed, key FROM {table} WHERE name = $1", name)
+                row = await connection.fetchrow(f"SELECT sealed, key FROM {table} WHERE name = $1", name)
         finally:
             await connection.close()
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
         raise refused(place, error) from error
+    if others:
+        raise ConfigError(
+            f"another hub of {place} runs with keys of its own: {others}",
+            hint=f"stop it, then start both with the same {VARIABLE} (`openssl rand -base64 32`)",
+        )
     if row is None:
         return mine
     if key is None:
