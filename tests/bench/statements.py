@@ -22,7 +22,6 @@ from msgspec.structs import replace
 
 from fleetsim.caller.events import OutcomeDecided, RequestAccepted
 from fleetsim.caller.ledger import (
-    Ledger,
     LedgerLimits,
     MessageKind,
     PassedMessage,
@@ -63,7 +62,11 @@ def _record(name: str) -> RequestRecord:
     return replace(make.record(name, text=TEXT), task=make.task())
 
 
-async def fill(ledger: Ledger, connection: asyncpg.Connection, rows: int) -> None:
+def _message(name: str) -> PassedMessage:
+    return PassedMessage(correlation_id=name, kind=MessageKind.CANCEL, by="operator")
+
+
+async def fill(ledger: SharedLedger, connection: asyncpg.Connection, rows: int) -> None:
     """Add ``rows`` open requests and as many closed ones; one in ten has a question, a webhook and a run."""
     for name in ("open", "closed"):
         await ledger.accept([_record(name)], run=make.run(name, run_id=f"r-{name}"))
@@ -73,6 +76,7 @@ async def fill(ledger: Ledger, connection: asyncpg.Connection, rows: int) -> Non
         [replace(RequestAccepted.of(_record("closed").request, agent="a", skill="echo"), seq=1, at=make.at(0))]
     )
     assert await ledger.close(make.outcome("closed"))
+    assert await ledger.pass_on(_message("open"))
     for table, source in (
         ("runs", "run_id = 'r-closed'"),
         ("requests", "correlation_id = 'open'"),
@@ -80,10 +84,12 @@ async def fill(ledger: Ledger, connection: asyncpg.Connection, rows: int) -> Non
         ("outcomes", "correlation_id = 'closed'"),
         ("questions", "correlation_id = 'open'"),
         ("webhooks", "correlation_id = 'open'"),
+        ("signals", "correlation_id = 'open'"),
         ("events", "seq = 1"),
     ):
-        count = rows // 10 if table in {"runs", "questions", "webhooks"} else rows
+        count = rows // 10 if table in {"runs", "questions", "webhooks", "signals"} else rows
         await _copy(connection, table, source, count)
+    await connection.execute("UPDATE journal SET last = (SELECT max(seq) FROM events)")
     await connection.execute("ANALYZE")
 
 
@@ -108,6 +114,7 @@ async def _copy(connection: asyncpg.Connection, table: str, source: str, count: 
         "accepted_at": "accepted_at + n * 1000::bigint",
         "ended_at": "ended_at + n * 1000::bigint",
         "seq": "seq + n",
+        "announced": "true",
     }
     if table == "runs":
         changed |= {
@@ -123,7 +130,7 @@ async def _copy(connection: asyncpg.Connection, table: str, source: str, count: 
 
 
 async def work(ledger: SharedLedger, turns: int) -> None:
-    """Call each method of the ledger that a hub at work calls."""
+    """Call each method of the ledger that a hub at work calls, while it takes over the requests of a hub that left."""
     for turn in range(turns):
         name = f"w-{turn}"
         record = _record(name)
@@ -133,10 +140,16 @@ async def work(ledger: SharedLedger, turns: int) -> None:
         await ledger.ask(make.question(f"q-{name}", name))
         await ledger.answer(make.answer(f"q-{name}"), make.at(1))
         await ledger.settle(f"q-{name}", QuestionState.DELIVERED)
+        await ledger.pass_on(_message(name))
+        await ledger.discard(await ledger.passed_on())
+        await ledger.take_over()
+        await ledger.members()
+        await ledger.holder("a", "t-7")
+        await ledger.journaled(after_seq=await ledger.last_seq() - 100, limit=100)
         outcome = make.outcome(name, ended=200 + turn)
         assert await ledger.close(outcome)
         seq = await ledger.last_seq()
-        await ledger.append([replace(OutcomeDecided.of(outcome), seq=seq + 1, at=make.at(1))])
+        await ledger.append([replace(OutcomeDecided.of(outcome), seq=0, at=make.at(1))])
         await ledger.save_run(make.run("work", turn, run_id=f"r-{name}"))
         await ledger.save_card(make.card())
         await ledger.require_writable()

@@ -23,3 +23,6 @@ async def test_no_statement_scans_a_table_that_grows() -> None:
     assert {one.sql.split(" ", 1)[0] for one in listed} >= {"SELECT", "INSERT", "UPDATE", "DELETE", "WITH"}
     assert {table for one in listed for table in LARGE if table in one.sql} >= set(LARGE)
     assert {one.sql: one.scans & set(LARGE) for one in listed if one.scans & set(LARGE) and one.sql != COUNTS} == {}
+    by_owner = [one for one in listed if "hubs.hub" in one.sql and "FROM requests" in one.sql]
+    assert by_owner
+    assert [one.sql for one in by_owner if "requests_owned" not in one.indexes] == [], "they read all open requests"

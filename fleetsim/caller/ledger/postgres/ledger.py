@@ -293,7 +293,8 @@ class PostgresLedger(StoredLedger, SharedLedger):
         rows = await self._read(
             "SELECT hub, name, version, started_at, extract(epoch FROM clock_timestamp() - renewed_at)::float8,"
             " extract(epoch FROM lease)::float8, (SELECT count(*) FROM requests WHERE phase <> 'closed'"
-            " AND requests.hub = hubs.hub), took, took_at FROM hubs WHERE ended_at IS NULL ORDER BY hub"
+            " AND requests.hub BETWEEN hubs.hub AND hubs.hub), took, took_at"
+            " FROM hubs WHERE ended_at IS NULL ORDER BY hub"
         )
         return tuple(
             HubMember(

@@ -177,8 +177,11 @@ async def take_over(connection: Connection, calls: Sequence[int]) -> Sequence[tu
     )
     limit, ended = max(calls), "hub IN (SELECT hub FROM hubs WHERE ended_at IS NOT NULL)"
     opened = await connection.fetch(
-        "UPDATE requests SET hub = this_hub() WHERE seq IN (SELECT seq FROM requests WHERE phase <> 'closed'"
-        f" AND {ended} ORDER BY seq LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING correlation_id, seq",
+        # By a range, and in the order of the index (hub, seq): by equality the planner would read all open requests.
+        "UPDATE requests SET hub = this_hub() WHERE seq = ANY (ARRAY(SELECT orphan.seq FROM hubs CROSS JOIN LATERAL"
+        " (SELECT seq FROM requests WHERE phase <> 'closed' AND requests.hub BETWEEN hubs.hub AND hubs.hub"
+        " ORDER BY requests.hub, seq LIMIT $1 FOR UPDATE SKIP LOCKED) AS orphan"
+        " WHERE hubs.ended_at IS NOT NULL LIMIT $1)) RETURNING correlation_id, seq",
         limit,
     )
     closed = await connection.fetch(
