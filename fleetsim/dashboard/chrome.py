@@ -121,7 +121,7 @@ def status_of(link: Link) -> Text | None:
     if link.state is LinkState.STALE:
         return line((f" ! no connection: {link.why}; connecting again", Tone.WARN))
     if link.state is LinkState.LOST:
-        return line((f" ! no more events: {link.why}; open the screen again", Tone.BAD))
+        return line((f" ! no more events: {link.why}; open it again", Tone.BAD))
     return None
 
 

@@ -138,11 +138,7 @@ class Playback:
 
     async def __aiter__(self) -> AsyncIterator[Sequence[Event]]:
         while True:
-            try:
-                batch = self._advance()
-            except ConfigError as error:
-                self.error = error
-                raise
+            batch = self._advance()
             yield batch
             await asyncio.sleep(PAUSE_S if not batch or not self._hurried else 0)
 
@@ -162,8 +158,14 @@ class Playback:
             until_s = math.inf if self.speed == math.inf else self.at_s + elapsed_s * self.speed
         batch: list[Event] = []
         while True:
+            if self.error is not None:
+                raise self.error
             if self._next is None:
-                self._next = self._reader.read()
+                try:
+                    self._next = self._reader.read()
+                except ConfigError as error:
+                    self.error = error
+                    return batch  # what stands before the wrong line is shown
             if self._next is None:
                 # The time after the last line is not known yet.
                 self.waiting, self._goal_s = True, None

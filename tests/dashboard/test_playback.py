@@ -227,6 +227,8 @@ async def test_a_line_that_is_none_ends_it_and_is_named(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write("what is this\n")
     with playing(path, math.inf) as player:
+        await player.after()
+        assert player.view.counters.events > 0
         with pytest.raises(ConfigError):
             await player.after()
         assert player.playback.error is not None

@@ -132,14 +132,11 @@ class AgentPane(FleetPane):
 
     def draw(self, view: View) -> None:
         agent, second = view.agent(self.agent), int(view.now.timestamp())
+        self._top.set_class(agent is None, "-bare")
         if agent is None:
-            self._facts.set_titles(self.agent)
-            gone = self.instead(view, (), line(("This agent has left agents.yaml.", STRONG)))
-            self._facts.show(gone, lambda width: gone)
-            self._figures.add_class("-bare")
-            self.main.show(Rows())
+            self.main.set_titles(self.agent)
+            self.main.show(Rows(), empty=self.instead(view, (), line(("This agent has left agents.yaml.", STRONG))))
             return
-        self._figures.remove_class("-bare")
         self._facts.set_titles(agent.name)
         self._facts.show((agent, second), lambda width: facts(agent, view.now, width))
         self._figures.set_titles(f"Last {view.window}")

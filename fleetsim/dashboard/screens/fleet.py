@@ -72,7 +72,7 @@ PUSH = {
 
 OUTCOME_COLUMNS = (
     Column(title="TIME", width=8),
-    Column(title="STATE", width=11, flex=1, most=16),
+    Column(title="STATE", width=11, flex=4, most=16),
     Column(title="AGENT", width=10, flex=1, most=LABEL_MAX),
     Column(title="SKILL", width=12, flex=1, most=20),
     Column(title="TOOK", width=6, align=">"),

@@ -37,7 +37,7 @@ OPEN_COLUMNS = (
     Column(title="AGE", width=4, align=">", by="-asked_at"),
     Column(title="AGENT", width=8, flex=1, most=LABEL_MAX, by="agent"),
     Column(title="SKILL", width=8, flex=1, most=20, by="skill"),
-    Column(title="WANTS", width=11, flex=1, most=16, by="kind"),
+    Column(title="WANTS", width=11, flex=4, most=16, by="kind"),
     Column(title="EXPIRES", width=8, drop=1, by="expires_at"),
 )
 SETTLED_COLUMNS = (

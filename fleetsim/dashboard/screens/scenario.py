@@ -246,17 +246,20 @@ class ScenarioPane(Pane):
         self._expected = Page(id="expected")
         self._troubles = Page(id="troubles")
         self._newest = Grid(events.NARROW, id="newest", classes="framed", hold=False)
-        with Horizontal(id="scenario-cards"):
+        self._top, self._told = Horizontal(id="scenario-cards"), Horizontal(id="scenario-told")
+        with self._top:
             yield from self._cards
         yield self._notes
         yield self.main
-        with Horizontal(id="scenario-told"):
+        with self._told:
             yield self._expected
             yield self._troubles
         yield self._newest
 
     def draw(self, view: View) -> None:
         run = view.scenario
+        for panel in (self._top, self._told, self._newest):
+            panel.set_class(run is None, "-bare")
         if run is None:
             self.main.show(Rows(), empty=self.instead(view, (), awaited="waiting for the recording to begin"))
             return

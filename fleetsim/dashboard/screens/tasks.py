@@ -35,7 +35,7 @@ TEXT_CELLS = 100
 """The least cells of the facts, which hold an id, and the cells beyond which a text needs no more."""
 
 COLUMNS = (
-    Column(title="STATE", width=11, flex=1, most=16, by="state"),
+    Column(title="STATE", width=11, flex=4, most=16, by="state"),
     Column(title="TASK", width=8, drop=3, by="correlation_id"),
     Column(title="AGENT", width=10, flex=1, most=LABEL_MAX, by="agent"),
     Column(title="SKILL", width=12, flex=1, most=20, by="skill"),
