@@ -35,6 +35,8 @@ from fleetsim.caller.outcome_stats import (
 from fleetsim.model.work import Cause, Outcome
 from fleetsim.runtime.explain import DECLARED
 
+WINDOW_MIN = timedelta(minutes=1)
+"""The shortest window that a reader may choose; the longest is ``WINDOW``."""
 OUTCOMES_MAX = 100_000
 """Outcomes that are kept one by one. Beyond them the oldest tenth is counted by the hour."""
 
@@ -148,7 +150,7 @@ class HealthSnapshot:
     total_outcomes: int
     total_cost_usd_1d: float
     max_failure_rate_1h: float
-    window_hours: int = int(WINDOW / timedelta(hours=1))
+    window_hours: float = int(WINDOW / timedelta(hours=1))
     outcomes_shed: int
     storage: str = ""
 
@@ -174,8 +176,11 @@ class HealthSnapshot:
 class FleetHealth:
     """The rolling aggregate. The cost of a fold does not grow with earlier ones. ``total`` covers all agents."""
 
-    def __init__(self, *, thresholds: Thresholds | None = None, outcomes_max: int = OUTCOMES_MAX) -> None:
+    def __init__(
+        self, *, thresholds: Thresholds | None = None, outcomes_max: int = OUTCOMES_MAX, window: timedelta = WINDOW
+    ) -> None:
         self.thresholds = thresholds or Thresholds()
+        self.window = window
         self.outcomes_max = outcomes_max
         self._ids = set[str]()
         """The correlation ids of the outcomes that are kept one by one."""
@@ -215,8 +220,8 @@ class FleetHealth:
             self._ids.difference_update(row.correlation_id for row in skill.count_by_hour(nextafter(newest_gone, inf)))
 
     def prune(self, now: datetime) -> None:
-        """Remove outcomes that ended more than 24 hours before ``now``."""
-        cutoff, empty = window_start(now).timestamp(), False
+        """Remove outcomes that ended before the window."""
+        cutoff, empty = (now - self.window).timestamp(), False
         for (agent, _), group in self._skills.items():
             (skill,) = group.skills
             before = skill.version
@@ -274,6 +279,7 @@ class FleetHealth:
             total_outcomes=len(self),
             total_cost_usd_1d=self.total.cost_usd(),
             max_failure_rate_1h=max((a.figures.failure_rate_1h for a in agents), default=0.0),
+            window_hours=int(hours) if (hours := self.window / timedelta(hours=1)).is_integer() else hours,
             outcomes_shed=len(self) - len(self._ids),
         )
 

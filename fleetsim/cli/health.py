@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import quote
@@ -10,14 +11,17 @@ from urllib.parse import quote
 import click
 
 from fleetsim.cli import render
-from fleetsim.cli.hub_client import at_hub
+from fleetsim.cli.hub_client import at_hub, connect
 from fleetsim.cli.main import CommonOptions, Exit
+from fleetsim.cli.options import read_span
 from fleetsim.client.hub_client import HubClient
-from fleetsim.model.errors import Blame, ConfigError
+from fleetsim.model.errors import Blame, ConfigError, TransportError
 from fleetsim.model.text import one_line
 from fleetsim.model.work import WHOSE, OutcomeKind
 from fleetsim.runtime.explain import did_you_mean
 from fleetsim.sim.figures import FLEET, Expectation, Figures, shown
+
+_WATCH_S = 5
 
 
 def _conditions(ctx: click.Context, option: click.Parameter, texts: Sequence[str]) -> tuple[Expectation, ...]:
@@ -36,10 +40,18 @@ def _conditions(ctx: click.Context, option: click.Parameter, texts: Sequence[str
     multiple=True,
     metavar="EXPR",
     callback=_conditions,
-    help="Exit 1 if this is so of the last day, as 'quinn.p95 > 2m' (repeatable).",
+    help="Exit 1 if this is so of the window, as 'quinn.p95 > 2m' (repeatable).",
 )
+@click.option(
+    "--window",
+    "window_s",
+    callback=read_span,
+    metavar="DURATION",
+    help="Of the last 15m, 1h or any time up to a day.  [default: 24h]",
+)
+@click.option("--watch", is_flag=True, help=f"Look again every {_WATCH_S} s until Ctrl-C, or until --fail-if holds.")
 @click.pass_obj
-def health(common: CommonOptions, agents: Sequence[str], fail_if_down: bool, fail_if: tuple[Expectation, ...]) -> int:
+def health(common: CommonOptions, /, watch: bool, window_s: float | None, **looked: Any) -> int:
     """Show success rate, latency, cost and failures per agent, worst first, from the running hub.
 
     An agent's figures count its successes and the failures that are its fault. BESIDE counts failures of people,
@@ -52,12 +64,46 @@ def health(common: CommonOptions, agents: Sequence[str], fail_if_down: bool, fai
 
     An EXPR is SCOPE.FIGURE COMPARISON VALUE, as under `expect` in a scenario. The scope is the whole fleet, an agent,
     agent/skill or fleet/skill. A comparison without outcomes is false.
+
+    With --window, the health words are judged over that time too. With --watch, -o json writes one line for each look.
     """
 
-    async def read(hub: HubClient) -> tuple[Any, Any]:
-        return await hub.get("/health"), await hub.get("/channels")
+    async def look() -> int:
+        async with connect(common) as hub:
+            window = None if window_s is None else round(window_s)
+            fleet, channels = await hub.get("/health", window=window), await hub.get("/channels")
+        if watch and not common.as_json:
+            click.clear()
+            render.line(f"the last {fleet['windowHours']:g} h, at {_moment(fleet['collectedAt'])}")
+        return _report(common, fleet, channels, emit=render.emit_json_line if watch else render.emit_json, **looked)
 
-    fleet, channels = at_hub(common, read)
+    async def looks() -> int:
+        looked_once = False
+        while True:
+            try:
+                if (code := await look()) is not Exit.OK or not watch:
+                    return code
+            except TransportError as error:  # the hub may come again
+                if not looked_once:
+                    raise
+                common.warn(f"no figures: {error}")
+            looked_once = True
+            await asyncio.sleep(_WATCH_S)
+
+    return asyncio.run(looks())
+
+
+def _report(
+    common: CommonOptions,
+    fleet: Mapping[str, Any],
+    channels: list[dict[str, Any]],
+    *,
+    emit: Callable[[Any], None],
+    agents: Sequence[str],
+    fail_if_down: bool,
+    fail_if: tuple[Expectation, ...],
+) -> int:
+    """Print the health of the agents, and return the exit code."""
     rows = [row for row in fleet["agents"] if not agents or row["agentName"] in agents]
     known = [row["agentName"] for row in fleet["agents"]]
     for name in agents:
@@ -69,7 +115,7 @@ def health(common: CommonOptions, agents: Sequence[str], fail_if_down: bool, fai
     for condition in fail_if:
         require_known(condition, figures)
     if common.as_json:
-        render.emit_json({**fleet, "agents": rows})
+        emit({**fleet, "agents": rows})
     else:
         show(common, rows)
     for line in hub_lines(fleet) if not common.as_json else ():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from importlib.metadata import version
 
 from msgspec.structs import replace
@@ -23,7 +24,8 @@ from starlette.types import ASGIApp
 
 from fleetsim.api.bodies import AnswerBody, EmptyBody, RequestBody, VetoBody
 from fleetsim.caller.event_wire import to_wire
-from fleetsim.caller.health import window_start
+from fleetsim.caller.health import WINDOW_MIN, window_start
+from fleetsim.caller.outcome_stats import WINDOW
 from fleetsim.client.hub_client import CHALLENGE, prove
 from fleetsim.hub.agents import DIRECTIONS, FOUND_MAX, SkillQuery, find_skills
 from fleetsim.hub.endpoints import ENDPOINTS, Who, document
@@ -138,10 +140,15 @@ class Api:
         """This API as an OpenAPI document."""
         return JSONResponse(document(), headers={"Cache-Control": "no-store"})
 
-    async def health(self, _: Request) -> Response:
-        """Fleet health (docs/reference/health.md); ``hubs`` are the hubs of a fleet that has several."""
+    async def health(self, request: Request) -> Response:
+        """Fleet health (docs/reference/health.md), over ``?window=SECONDS`` if that is not the whole day; ``hubs`` are
+        the hubs of a fleet that has several."""
+        window = timedelta(seconds=number(request, "window", int(WINDOW.total_seconds()), 10**9))
+        if not WINDOW_MIN <= window <= WINDOW:
+            raise Refusal(400, "BAD_REQUEST", "window: from 60 to 86400 seconds; the hub keeps health for a day")
+        snapshot = self._hub.snapshot() if window == WINDOW else await self._hub.fleet.snapshot_over(window)
         rows = await self._hub.hub_rows()
-        return answer({**self._hub.snapshot().to_json(), **({"hubs": rows} if rows else {})})
+        return answer({**snapshot.to_json(), **({"hubs": rows} if rows else {})})
 
     async def fleet_health(self, request: Request) -> Response:
         """The same, under the name of Workstacean's topic."""

@@ -86,6 +86,7 @@ _get, _post = partial(Endpoint, "GET"), partial(Endpoint, "POST")
 
 A2A_PATH = "/a2a"
 _LIMIT = ("limit", "the largest number of rows")
+_WINDOW = ("window", "seconds, from 60 to 86400 (a day, the default)")
 _WAIT = ("wait", "seconds to wait for its outcome or question, at most 60")
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -116,8 +117,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     _get("/api/whoami", "whoami", Who.AGENT, "returns the agent of the key (null: the hub's own key)", own="itself"),
     _get("/metrics", "metrics", Who.ADMIN, "figures for Prometheus", shape=ResponseMode.FIGURES),
-    _get("/api/health", "health", Who.ADMIN, "fleet health"),
-    _get("/api/agent-fleet-health", "fleet_health", Who.ADMIN, "the same"),
+    _get("/api/health", "health", Who.ADMIN, "fleet health", query=(_WINDOW,)),
+    _get("/api/agent-fleet-health", "fleet_health", Who.ADMIN, "the same", query=(_WINDOW,)),
     _get(
         "/api/agents",
         "agents",

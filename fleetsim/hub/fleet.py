@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.cards import CardBroker
@@ -18,6 +20,9 @@ from fleetsim.hub.agents import AgentNotes, callback_base, route_of
 from fleetsim.model.extensions import hubs_of
 from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.ports import Clock
+
+OUTCOMES_A_TURN = 500
+"""Outcomes that are counted before other work has a turn."""
 
 
 class CurrentFleet:
@@ -103,6 +108,17 @@ class CurrentFleet:
         snapshot = self.health.snapshot(self._clock.now(), self.conditions())
         self.publish_health()
         return replace(snapshot, storage=self._ledger.refusal)
+
+    async def snapshot_over(self, window: timedelta) -> HealthSnapshot:
+        """Fleet health over a shorter window, from the outcomes in the ledger. The words are judged over it too."""
+        now = self._clock.now()
+        health = FleetHealth(thresholds=self.health.thresholds, window=window)
+        async for page in self._ledger.outcome_facts(since=now - window):
+            for at, outcome in enumerate(page):
+                if at % OUTCOMES_A_TURN == 0:
+                    await asyncio.sleep(0)
+                health.fold(outcome)
+        return replace(health.snapshot(now, self.conditions()), storage=self._ledger.refusal)
 
     def health_words(self) -> Mapping[str, HealthWord]:
         """The health word of each agent now."""
