@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncpg
 import pytest
 
+from fleetsim.caller.ledger import MessageKind, PassedMessage, QuestionState
+from fleetsim.caller.ledger.postgres.ledger import open_postgres
+from fleetsim.caller.ledger.postgres.place import Place
 from tests.bench.statements import LARGE, statements
+from tests.caller import ledgers as make
 from tests.postgres import Server
 
 pytestmark = [pytest.mark.pg, pytest.mark.sockets]
@@ -26,3 +31,31 @@ async def test_no_statement_scans_a_table_that_grows() -> None:
     by_owner = [one for one in listed if "hubs.hub" in one.sql and "FROM requests" in one.sql]
     assert by_owner
     assert [one.sql for one in by_owner if "requests_owned" not in one.indexes] == [], "they read all open requests"
+
+
+async def test_a_write_about_a_request_reads_no_other_request_of_its_hub() -> None:
+    server = Server()
+    try:
+        server.start()
+        place = Place.read(server.url("owner"), password=True)
+        async with open_postgres(place) as ledger:
+            await ledger.accept([make.record(f"c-{number}") for number in range(1_000)])
+            for number in range(20):
+                name = f"c-{number}"
+                await ledger.update(make.record(name))
+                await ledger.keep_webhook(make.webhook(name))
+                await ledger.ask(make.question(f"q-{number}", name))
+                await ledger.settle(f"q-{number}", QuestionState.DELIVERED)
+                await ledger.pass_on(PassedMessage(correlation_id=name, kind=MessageKind.CANCEL))
+                await ledger.discard(await ledger.passed_on())
+                assert await ledger.close(make.outcome(name))
+        # the connections are closed, so the server has counted their reads
+        connection = await asyncpg.connect(place.dsn)
+        read = await connection.fetchval(
+            "SELECT sum(idx_tup_read) FROM pg_stat_user_indexes"
+            " WHERE indexrelname IN ('requests_owned', 'requests_open')"
+        )
+        await connection.close()
+    finally:
+        server.close()
+    assert read < 1_000

@@ -337,7 +337,7 @@ class PostgresLedger(StoredLedger, SharedLedger):
     async def passed_on(self) -> tuple[PassedMessage, ...]:
         rows = await self._read(
             "SELECT signals.body, signals.seq, correlation_id FROM signals JOIN requests USING (correlation_id)"
-            " WHERE hub = $1 ORDER BY signals.seq LIMIT 1000",
+            " WHERE hub IS NOT DISTINCT FROM $1 ORDER BY signals.seq LIMIT 1000",
             self._storage.hub,
         )
         decode = decoder(PassedMessage)

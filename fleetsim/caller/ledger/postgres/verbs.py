@@ -23,6 +23,10 @@ from fleetsim.caller.ledger.postgres.storage import Connection
 from fleetsim.caller.ledger.records import Phase, QuestionState, RequestRecord, RunRecord
 from fleetsim.model.work import Outcome, OutcomeKind
 
+_MINE = "requests.phase <> 'closed' AND requests.hub IS NOT DISTINCT FROM this_hub()"
+"""An open request of this hub. The comparison uses no index: the planner knows no rows of a hub that has just joined,
+and would read all its open requests by the index (hub, seq) instead of one by its id."""
+
 PRUNED_MAX = 512
 """Rows that one pruning deletes at most."""
 
@@ -69,7 +73,7 @@ async def update(connection: Connection, calls: Sequence[list[tuple[Any, ...]]])
     await connection.execute(
         "UPDATE requests SET phase = new.phase, task_id = new.task_id, dialect = new.dialect,"
         f" streaming = new.streaming, push = new.push, body = new.body FROM {_REQUESTS}"
-        " WHERE requests.correlation_id = new.correlation_id AND requests.phase <> 'closed' AND hub = this_hub()",
+        f" WHERE requests.correlation_id = new.correlation_id AND {_MINE}",
         *_columns([row for rows in calls for row in rows]),
     )
     return [None] * len(calls)
@@ -80,7 +84,7 @@ async def close(connection: Connection, calls: Sequence[tuple[Any, ...]]) -> Seq
         f"""WITH new AS (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[],
             $7::text[]) WITH ORDINALITY AS new ({_OUTCOME}, place)),
         closed AS (UPDATE requests SET phase = 'closed' FROM new
-            WHERE requests.correlation_id = new.correlation_id AND phase <> 'closed' AND hub = this_hub()
+            WHERE requests.correlation_id = new.correlation_id AND {_MINE}
             RETURNING requests.correlation_id),
         added AS (INSERT INTO outcomes ({_OUTCOME})
             SELECT {_OUTCOME} FROM new JOIN closed USING (correlation_id) ORDER BY place),
@@ -100,7 +104,7 @@ async def keep_webhook(connection: Connection, calls: Sequence[tuple[str, str]])
     rows = await connection.fetch(
         "WITH open AS (SELECT new.* FROM unnest($1::text[], $2::text[])"
         " WITH ORDINALITY AS new (correlation_id, body, place)"
-        " JOIN requests USING (correlation_id) WHERE phase <> 'closed' AND hub = this_hub() FOR SHARE OF requests),"
+        f" JOIN requests USING (correlation_id) WHERE {_MINE} FOR SHARE OF requests),"
         " added AS (INSERT INTO webhooks (correlation_id, body) SELECT correlation_id, body FROM open ORDER BY place)"
         " SELECT place FROM open",
         *_columns(calls),
@@ -113,7 +117,7 @@ async def ask(connection: Connection, calls: Sequence[tuple[str, str, str]]) -> 
     rows = await connection.fetch(
         "WITH open AS (SELECT new.* FROM unnest($1::text[], $2::text[], $3::text[])"
         " WITH ORDINALITY AS new (question_id, correlation_id, body, place)"
-        " JOIN requests USING (correlation_id) WHERE phase <> 'closed' AND hub = this_hub() FOR SHARE OF requests)"
+        f" JOIN requests USING (correlation_id) WHERE {_MINE} FOR SHARE OF requests)"
         " INSERT INTO questions (question_id, correlation_id, state, body)"
         f" SELECT question_id, correlation_id, '{QuestionState.OPEN.value}', body FROM open ORDER BY place"
         " ON CONFLICT (question_id) DO NOTHING RETURNING question_id",
@@ -161,7 +165,7 @@ async def discard(connection: Connection, calls: Sequence[list[int]]) -> Sequenc
 async def settle(connection: Connection, calls: Sequence[tuple[str, str]]) -> Sequence[None]:
     await connection.executemany(
         "UPDATE questions SET state = $2 FROM requests WHERE question_id = $1 AND state IN ('open', 'answered')"
-        " AND requests.correlation_id = questions.correlation_id AND hub = this_hub()",
+        " AND requests.correlation_id = questions.correlation_id AND hub IS NOT DISTINCT FROM this_hub()",
         calls,
     )
     return [None] * len(calls)
