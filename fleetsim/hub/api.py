@@ -63,6 +63,8 @@ from fleetsim.runtime.inbound import Refusal, traceparent_of
 
 QUERY_CHARS_MAX = 200
 FOUND_DEFAULT = 20
+READY_S = 2.0
+"""How long a ledger may take for a write until the hub is not ready."""
 
 ROWS_A_TURN = 50
 """Requests in flight that are written at once: other work runs between two groups."""
@@ -116,15 +118,19 @@ class Api:
 
     async def ready(self, _: Request) -> Response:
         """Whether the hub accepts work now. This tests a write to the ledger, as each request needs one."""
-        ready = self._hub.running and self._hub.dispatcher.accepting
-        try:
-            if ready:
-                await self._hub.ledger.require_writable()
-        except NotAccepting:
-            ready = False
-        return JSONResponse(
-            {"status": "ready" if ready else "unready"}, 200 if ready else 503, {"Cache-Control": "no-store"}
-        )
+        reason = ""
+        if not self._hub.running:
+            reason = "the hub starts or stops"
+        elif not self._hub.dispatcher.accepting:
+            reason = "the hub takes no work now"
+        else:
+            try:
+                async with asyncio.timeout(READY_S):
+                    await self._hub.ledger.require_writable()
+            except (NotAccepting, TimeoutError):
+                reason = "the ledger takes no writes"
+        status, body = (503, {"status": "unready", "reason": reason}) if reason else (200, {"status": "ready"})
+        return JSONResponse(body, status, {"Cache-Control": "no-store"})
 
     async def whoami(self, request: Request) -> Response:
         """The agent of the key (null for the hub's own key, which also gets the problems of the fleet's files), the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.server import running_hub
 from fleetsim.model.errors import FleetsimError
-from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.ports import Limits, Request, Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.server import listen
 from tests.postgres import Server
@@ -199,6 +200,21 @@ async def test_each_hub_lists_all_hubs_with_their_work_and_leases(server: Server
                 ("hub 1", 0, at == 1),
             ]
             assert all(0 <= row["leaseAgeS"] < row["leaseS"] == 30 for row in rows)
+
+
+async def test_a_hub_whose_ledger_does_not_answer_says_that_it_is_not_ready_until_it_does(server: Server) -> None:
+    async with pair(server, "silent") as fleet:
+        request = Request(method="GET", url=f"{fleet.hubs[0].url}/readyz", limits=Limits(total_s=8))
+        ready = fleet.hubs[0].runtime.transport.exchange
+        async with fleet.database.transaction():
+            await fleet.database.execute("LOCK TABLE hubs IN ACCESS EXCLUSIVE MODE")
+            reply = await ready(request)
+            assert (reply.status, bool(json.loads(reply.body)["reason"])) == (503, True)
+
+        async def is_ready() -> bool:
+            return (await ready(request)).status == 200
+
+        await fleet.until(is_ready)
 
 
 async def test_a_hub_that_stops_hands_its_requests_over(server: Server) -> None:
