@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help site demo test test-fast test-whole test-lowest check format interop ways browser dask sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench latency growth statements slopes walks mutants mutation docs pictures lock clean keys
+.PHONY: help site demo test test-fast test-whole test-lowest check format interop ways browser dask sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger hubs-storm slots cron-sweep powerloss planted soak attack bench latency growth statements slopes walks mutants mutation docs pictures lock clean keys
 BIN := .venv/bin
 
 help: ## this list
@@ -83,6 +83,11 @@ crash: ## 1,000 kill -9 of a whole hub at work with real agents (KILLS=n)
 crash-ledger: ## 1,000 kill -9 of a ledger alone at work (KILLS=n)
 	@scripts/setup dev
 	@$(BIN)/python -m tests.storms.crash --kills $(or $(KILLS),1000)
+
+hubs-storm: pg-program ## hubs and PostgreSQL lost 300 times under real work (ROUNDS=n HUBS=3 LEASE=5); haproxy, which root installs
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v haproxy >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends haproxy >/dev/null; fi
+	@$(BIN)/python -m tests.storms.hubs --rounds $(or $(ROUNDS),300) --hubs $(or $(HUBS),3) --lease $(or $(LEASE),5)
 
 powerloss: ## 600 power cuts (IMAGES=n), then every disk call failing in turn (EVERY=n: one in n)
 	@scripts/setup dev

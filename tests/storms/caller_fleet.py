@@ -50,6 +50,14 @@ SENDS = (b'"message/send"', b'"message/stream"', b'"SendMessage"', b'"SendStream
 """What a request's first message is sent with; an answer to a question comes by the same."""
 
 
+class Arrival(NamedTuple):
+    """A send that reached an agent: the value of ``X-Hub`` that names the hub, the message's id, and the time."""
+
+    hub: str
+    message: str
+    at: float
+
+
 class Promise(NamedTuple):
     """A webhook that our receiver answered with a 2xx, as the agent that sent it says."""
 
@@ -62,14 +70,14 @@ class Promise(NamedTuple):
 class Truth:
     """What the agents did, by correlation id: how often they began, what they said, which answers they got.
 
-    ``arrived`` are the sends they got whole. ``promised`` are the webhooks that were answered with a 2xx: the state
-    each told, when its answer was there, and whether the reply to the send had left by then.
+    ``arrived`` are the sends that they got whole, answers among them. ``promised`` are the webhooks that were answered
+    with a 2xx: the state each told, when its answer was there, and whether the reply to the send had left by then.
     """
 
     begun: Counter[str] = field(default_factory=Counter)
     said: dict[str, str] = field(default_factory=dict)
     answers: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    arrived: set[str] = field(default_factory=set)
+    arrived: dict[str, list[Arrival]] = field(default_factory=lambda: defaultdict(list))
     promised: dict[str, list[Promise]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
@@ -79,7 +87,7 @@ class Truth:
         for line in path.read_text().splitlines() if path.exists() else ():
             what, cid, text = json.loads(line)
             if what == "arrived":
-                truth.arrived.add(cid)
+                truth.arrived[cid].append(Arrival(*text))
             elif what == "promised":
                 truth.promised[cid].append(Promise(*text))
             elif what == "begin":
@@ -133,30 +141,40 @@ class Telling(Agent):
         app = super().mount(engine)
 
         async def door(scope: Scope, receive: Receive, send: Send) -> None:
-            cid = dict(scope.get("headers", ())).get(b"x-correlation-id", b"").decode()
+            headers = dict(scope.get("headers", ()))
+            cid = headers.get(b"x-correlation-id", b"").decode()
             if scope["type"] != "http" or scope["method"] != "POST":
                 await app(scope, receive, send)
                 return
             body = await _body(receive)
-            if cid in self._diary.taken or not any(name in body for name in SENDS):
+            sends = any(name in body for name in SENDS)
+            if sends:
+                message = json.loads(body)["params"]["message"]
+                arrival = Arrival(headers.get(b"x-hub", b"").decode(), _message_id(message), time.time())
+                self._diary.tell("arrived", cid, arrival)
+            if cid in self._diary.taken or not sends:
                 await app(scope, _again(body, receive), send)
                 return
-            self._diary.tell("arrived", cid)
             taken = self._diary.taken[cid]
 
-            async def held(message: Message) -> None:
-                if message["type"] == "http.response.start":
+            async def held(part: Message) -> None:
+                if part["type"] == "http.response.start":
                     if self._hasty:
                         with suppress(TimeoutError):
                             async with asyncio.timeout(1.0):
                                 await taken.wait()
                         await asyncio.sleep(self._rng.choice(HELD_S))
                     self._diary.replied.add(cid)
-                await send(message)
+                await send(part)
 
             await app(scope, _again(body, receive), held)
 
         return door
+
+
+def _message_id(message: dict[str, Any]) -> str:
+    """A message of 0.1 has no id: its text stands for it."""
+    return str(message.get("messageId") or message["parts"][0].get("text"))
 
 
 async def _body(receive: Receive) -> bytes:

@@ -1,0 +1,522 @@
+"""Lose hubs and PostgreSQL under a fleet at work, again and again; then hold the fleet to what its agents did.
+
+Hubs (``fleetsim up``) share a ledger in a real PostgreSQL, behind HAProxy with the configuration of ``deploy/``.
+Clients ask for work, answer each question twice, cancel, fire ceremonies and follow the events through the proxy; the
+agents' webhooks take the same way. In each round, by chance: hubs are killed, stopped for twice the lease and
+continued, cut from PostgreSQL (refused, silent, or at a commit) or ended by SIGTERM, or PostgreSQL is restarted or
+killed.
+
+The agents live in another process and note each send that reaches them (with the hub that sent it), each task that they
+ran and each webhook that was answered with a 2xx. Triggers in the database note each change of an owner, and each write
+by a hub that does not own the request. ``python -m tests.storms.hubs --rounds 300``
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import gc
+import itertools
+import random
+import shutil
+import signal
+import statistics
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, ExitStack, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from fleetsim.caller.ledger.bodies import decoder
+from fleetsim.caller.ledger.records import RunRecord
+from fleetsim.model.work import Outcome, OutcomeKind
+from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.real import running_runtime
+from tests.ports import held_port
+from tests.postgres import PASSWORD, USER, Server
+from tests.storms.caller_fleet import Agents, Truth
+from tests.storms.hubs_clients import FLEET, Clients, Seen
+from tests.storms.hubs_rig import Front, HubProcess, Line, spread
+
+NO_LIST = {"ava", "rex", "hugo"}
+"""Agents without any way to look for a task whose id the hub does not know."""
+
+READY_S = 90.0
+"""How long hubs may take until they are ready again, on a machine that may be busy."""
+
+DRAIN_S = 180.0
+GRACE_S = 5.0
+"""How much longer than the lease a take-over may last on a busy machine."""
+
+TRACES = """
+CREATE TABLE storm_moves (correlation_id text, before bigint, after bigint, at timestamptz DEFAULT clock_timestamp());
+CREATE TABLE storm_stale (correlation_id text, what text, owner bigint, writer bigint);
+CREATE FUNCTION storm_request() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF OLD.hub <> NEW.hub THEN
+        INSERT INTO storm_moves (correlation_id, before, after) VALUES (OLD.correlation_id, OLD.hub, NEW.hub);
+    END IF;
+    IF NEW.hub <> this_hub() OR EXISTS (SELECT FROM hubs WHERE hub = this_hub() AND ended_at IS NOT NULL) THEN
+        INSERT INTO storm_stale VALUES (OLD.correlation_id, 'request', NEW.hub, this_hub());
+    END IF;
+    RETURN NULL; END $$;
+CREATE FUNCTION storm_part() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO storm_stale SELECT NEW.correlation_id, TG_TABLE_NAME, hub, this_hub() FROM requests
+        WHERE correlation_id = NEW.correlation_id AND hub <> this_hub();
+    RETURN NULL; END $$;
+CREATE TRIGGER storm AFTER UPDATE ON requests FOR EACH ROW EXECUTE FUNCTION storm_request();
+CREATE TRIGGER storm AFTER INSERT ON outcomes FOR EACH ROW EXECUTE FUNCTION storm_part();
+CREATE TRIGGER storm AFTER INSERT ON questions FOR EACH ROW EXECUTE FUNCTION storm_part();
+CREATE TRIGGER storm AFTER INSERT ON webhooks FOR EACH ROW EXECUTE FUNCTION storm_part();
+"""
+
+
+class StormError(AssertionError):
+    """What must not be."""
+
+
+@dataclass
+class Storm:
+    """The fleet, and what happens to it."""
+
+    folder: Path
+    server: Server
+    runtime: Runtime
+    hubs: list[HubProcess]
+    database: str
+    rng: random.Random
+    lease_s: float
+    seen: Seen
+
+    # ------------------------------------------------------------------ faults
+
+    async def kill(self, hub: HubProcess) -> None:
+        await self._lose("kill", hub)
+        hub.signal(signal.SIGKILL)
+        await hub.ended()
+        if self.rng.random() < 0.5:  # else its next process takes over from it
+            await asyncio.sleep(spread(self.rng, self.lease_s, self.lease_s * 1.6))
+        hub.start()
+
+    async def pause(self, hub: HubProcess) -> None:
+        await self._lose("pause", hub)
+        hub.signal(signal.SIGSTOP)
+        await asyncio.sleep(2 * self.lease_s)
+        hub.signal(signal.SIGCONT)
+
+    async def cut(self, hub: HubProcess) -> None:
+        seconds = spread(self.rng, 0.3, 2 * self.lease_s)
+        if seconds > self.lease_s:
+            await self._lose("cut", hub)
+        if self.rng.random() < 0.5:
+            hub.line.close()
+        else:
+            hub.line.passes.clear()
+        await asyncio.sleep(seconds)
+        hub.line.heal()
+
+    async def cut_at_commit(self, hub: HubProcess) -> None:
+        for _ in range(3):
+            hub.line.at_commit = self.rng.random() < 0.5
+            with suppress(TimeoutError):
+                async with asyncio.timeout(3):
+                    while hub.line.at_commit is not None:  # noqa: ASYNC110 - the hub commits when it has work
+                        await asyncio.sleep(0.05)
+        hub.line.heal()
+
+    async def leave(self, hub: HubProcess) -> None:
+        await self._lose("leave", hub)
+        hub.signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(60):
+                code = await hub.ended()
+        except TimeoutError:
+            self.seen.problems.append(f"{hub.name} did not stop within 60 s of SIGTERM")
+            hub.signal(signal.SIGKILL)
+            code = await hub.ended()
+        if code not in (0, -signal.SIGTERM, 128 + signal.SIGTERM):
+            self.seen.problems.append(f"{hub.name} ended with {code} after SIGTERM")
+        await asyncio.sleep(spread(self.rng, 0.1, self.lease_s))
+        hub.start()
+
+    async def restart_database(self, how: str) -> None:
+        away_s = spread(self.rng, 0.3, 1.6 * self.lease_s)
+        if how == "kill":
+            self.server.kill()
+        else:
+            await asyncio.to_thread(self.server.stop, how)
+        since = time.monotonic()
+        while (past := time.monotonic() - since) < away_s:
+            for hub in self.hubs:
+                status, body = await hub.ready(self.runtime)
+                self.seen.refusals[f"{status} {body.decode()[:160] if status else 'no reply'}"] += 1
+                if status and status != 200 and b'"reason"' not in body:
+                    self.seen.problems.append(f"{hub.name} gives no reason: {body!r}")
+                if status == 200 and past > 1:
+                    self.seen.problems.append(f"{hub.name} was ready {past:.1f} s after PostgreSQL was gone ({how})")
+            await asyncio.sleep(0.2)
+        await asyncio.to_thread(self.server.start)
+
+    async def _lose(self, fault: str, hub: HubProcess) -> None:
+        rows = await self._rows("SELECT hub FROM hubs WHERE name = $1 AND ended_at IS NULL", await self._name(hub))
+        for (number,) in rows:
+            self.seen.losses.append((fault, hub.name, number, time.time()))
+
+    async def _name(self, hub: HubProcess) -> str:
+        names = [row[0] for row in await self._rows("SELECT DISTINCT name FROM hubs")]
+        (name,) = [name for name in names if hub.name in name] or [""]
+        return name
+
+    async def _rows(self, sql: str, *values: Any) -> list[Any]:
+        connection = await asyncpg.connect(self.database, server_settings={"search_path": "storm"}, timeout=20)
+        try:
+            return list(await connection.fetch(sql, *values))
+        finally:
+            await connection.close()
+
+    # ------------------------------------------------------------------ rounds
+
+    async def round(self) -> None:
+        """One or more faults at the same time, at least one hub being spared, until all hubs are ready again."""
+        one: list[Callable[[HubProcess], Awaitable[None]]] = [
+            self.kill, self.kill, self.pause, self.pause, self.cut, self.cut, self.cut_at_commit, self.leave,
+        ]  # fmt: skip
+        if self.rng.random() < 0.2:
+            how = self.rng.choice(("fast", "immediate", "kill"))
+            self.seen.faults[f"PostgreSQL {how}"] += 1
+            await self.restart_database(how)
+        else:
+            hit = self.rng.sample(self.hubs, self.rng.randint(1, len(self.hubs) - 1))
+            chosen = [(self.rng.choice(one), hub) for hub in hit]
+            for fault, _ in chosen:
+                self.seen.faults[fault.__name__] += 1
+            await asyncio.gather(*(fault(hub) for fault, hub in chosen))
+        await self.all_ready()
+        await self.check_now()
+
+    async def all_ready(self) -> None:
+        deadline = time.monotonic() + READY_S
+        for hub in self.hubs:
+            while (reply := await hub.ready(self.runtime))[0] != 200:
+                if hub.exit_code is not None:
+                    self.seen.problems.append(f"{hub.name} ended by itself with {hub.exit_code}")
+                    hub.start()
+                if time.monotonic() > deadline:
+                    self.seen.problems.append(f"{hub.name} is not ready after {READY_S:.0f} s: {reply}")
+                    break
+                await asyncio.sleep(0.2)
+
+    async def check_now(self) -> None:
+        """The rules that hold at any time."""
+        problems = self.seen.problems
+        accepted = set(self.seen.accepted)
+        known = {row[0] for row in await self._rows("SELECT correlation_id FROM requests")}
+        problems += [f"{cid} was accepted and is not in the ledger" for cid in accepted - known]
+        for cid, what, owner, writer in await self._rows("SELECT * FROM storm_stale"):
+            problems.append(f"hub {writer} wrote the {what} of {cid}, which hub {owner} owns")
+        begun = Truth.read(self.folder / "truth").begun
+        problems += [f"{cid} was run {count} times" for cid, count in begun.items() if count > 1]
+
+    async def drain(self) -> None:
+        deadline = time.monotonic() + DRAIN_S
+        while rows := await self._rows(
+            "SELECT correlation_id, agent, phase, hub FROM requests WHERE phase <> 'closed'"
+        ):
+            if time.monotonic() > deadline:
+                self.seen.problems += [f"{row} is open still" for row in map(tuple, rows[:10])]
+                return
+            await asyncio.sleep(0.5)
+
+    # ------------------------------------------------------------------ the end
+
+    async def check(self) -> str:
+        """Compare what clients, the ledger and the agents know. Returns the figures."""
+        await self.check_now()
+        truth, seen, problems = Truth.read(self.folder / "truth"), self.seen, self.seen.problems
+        outcomes = {
+            row[0]: decoder(Outcome)(row[1]) for row in await self._rows("SELECT correlation_id, body FROM outcomes")
+        }
+        problems += [f"{cid} was accepted and has no outcome" for cid in seen.accepted - outcomes.keys()]
+        told: Counter[str] = Counter()
+        journal = set()
+        for seq, topic, cid in await self._rows(
+            "SELECT seq, body::json->>'topic', body::json->>'correlationId' FROM events ORDER BY seq"
+        ):
+            told[cid] += str(topic).startswith("autonomous.outcome")
+            if topic not in ("hub.started", "hub.stopping"):
+                journal.add(seq)
+        problems += [f"{cid} has an outcome told {told[cid]} times" for cid in outcomes if told[cid] != 1]
+        ends, unknown = self._ends(truth, outcomes)
+        promises = self._promises(truth, outcomes)
+        self._answers(truth, outcomes)
+        slots, by_hand = await self._slots()
+        resent, stale_calls = await self._sends(truth)
+        if seen.events != sorted(set(seen.events)):
+            problems.append("a reader of the events saw one twice, or out of order")
+        missed = {seq for seq in journal if seen.events and seq <= seen.events[-1]} - set(seen.events)
+        problems += [f"a reader of the events missed {len(missed)}: {sorted(missed)[:5]}"] if missed else []
+        times = await self._take_overs()
+        errors = {hub.name: hub.log.read_text(errors="replace").count("Traceback") for hub in self.hubs}
+        return "\n".join(
+            [
+                f"faults: {dict(sorted(seen.faults.items()))}, {sum(seen.faults.values())} in all",
+                f"requests: {len(seen.accepted)} accepted ({seen.refused} refused), {len(outcomes)} outcomes {ends}",
+                f"unknown: {dict(unknown)}",
+                f"slots: {slots} fired, by hand {by_hand}; questions answered: {len(seen.answers)}",
+                f"webhooks acknowledged: {promises}; events read: {len(seen.events)} in {seen.streams} streams",
+                f"messages that arrived twice: {resent}; calls by a hub without the request: {stale_calls}",
+                f"/readyz while PostgreSQL was away: {dict(seen.refusals)}",
+                f"tracebacks in the logs: {errors}",
+                *times,
+            ]
+        )
+
+    def _ends(self, truth: Truth, outcomes: dict[str, Outcome]) -> tuple[dict[str, int], Counter[str]]:
+        ends: Counter[str] = Counter()
+        unknown: Counter[str] = Counter()
+        for cid, outcome in outcomes.items():
+            ends[outcome.kind.value] += 1
+            if outcome.kind is OutcomeKind.UNKNOWN:
+                if cid not in truth.arrived:
+                    unknown["never reached its agent"] += 1
+                elif outcome.agent in NO_LIST:
+                    unknown["ran at an agent without a list"] += 1
+                else:
+                    self.seen.problems.append(f"{cid} at {outcome.agent} is unknown: {outcome.reason}")
+            elif outcome.kind is OutcomeKind.COMPLETED:
+                if outcome.text != truth.said.get(cid):
+                    self.seen.problems.append(f"{cid} at {outcome.agent} has another text: {outcome.text!r}")
+            elif outcome.kind is not OutcomeKind.CANCELED or cid not in self.seen.canceled:
+                self.seen.problems.append(f"{cid} at {outcome.agent}: {outcome.kind} {outcome.reason!r}")
+        return dict(ends), unknown
+
+    def _promises(self, truth: Truth, outcomes: dict[str, Outcome]) -> int:
+        """Each webhook with a 2xx before its request's end shows in the outcome. Returns the number of webhooks."""
+        count = 0
+        for cid, promises in truth.promised.items():
+            if (outcome := outcomes.get(cid)) is None:
+                continue
+            before = [one for one in promises if one.at <= outcome.ended_at.timestamp()]
+            count += len(promises)
+            ends = {one.state for one in before} & {"completed", "failed", "canceled", "rejected"}
+            if (outcome.kind is OutcomeKind.UNKNOWN and before) or (ends and outcome.kind.value not in ends):
+                states = ", ".join(one.state for one in before)
+                self.seen.problems.append(f"{cid} at {outcome.agent} is {outcome.kind}, acknowledged: {states}")
+        return count
+
+    def _answers(self, truth: Truth, outcomes: dict[str, Outcome]) -> None:
+        given: dict[str, list[str]] = defaultdict(list)
+        for cid, texts in truth.answers.items():
+            for text in texts:
+                given[text.split()[0]].append(text)
+            if len({text.split()[0] for text in texts}) < len(texts):
+                self.seen.problems.append(f"{cid} got an answer twice: {texts}")
+        for question, texts in self.seen.answers.items():
+            if len(texts) > 1:
+                self.seen.problems.append(f"question {question} was answered {len(texts)} times")
+            if question in given and given[question] != texts:
+                self.seen.problems.append(f"question {question}: hubs took {texts}, the agent got {given[question]}")
+
+    async def _slots(self) -> tuple[int, int]:
+        """Each minute of each ceremony has one run, and each run one request."""
+        runs = [decoder(RunRecord)(row[0]) for row in await self._rows("SELECT body FROM runs")]
+        minutes: dict[str, list[datetime]] = defaultdict(list)
+        for run in runs:
+            if run.claim.trigger == "cron":
+                minutes[run.claim.ceremony_id].append(run.claim.scheduled_at)
+            if len(run.children) != 1 or run.status.value not in ("success", "failure"):
+                self.seen.problems.append(
+                    f"run of {run.claim.ceremony_id} {run.claim.scheduled_at}: {run.status}, {run.error}"
+                )
+        last = max((max(slots) for slots in minutes.values()), default=None)
+        first = min((min(slots) for slots in minutes.values()), default=None)
+        for name, slots in minutes.items():
+            slots.sort()
+            if len(set(slots)) < len(slots):
+                self.seen.problems.append(f"{name} fired a slot twice")
+            ways = itertools.pairwise([first, *slots, last] if first and last else slots)
+            self.seen.problems += [
+                f"{name} has no slot between {a} and {b}" for a, b in ways if b - a > timedelta(minutes=1)
+            ]
+        hand = {run.claim.run_id for run in runs if run.claim.trigger != "cron"}
+        self.seen.problems += [f"run {run} was accepted and is not in the ledger" for run in self.seen.runs - hand]
+        return sum(map(len, minutes.values())), len(hand)
+
+    async def _sends(self, truth: Truth) -> tuple[int, int]:
+        """How often a message arrived again, and how often from a hub that did not own its request any more."""
+        names = {row[0]: row[1] for row in await self._rows("SELECT hub, name FROM hubs")}
+        moves: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        for cid, after, at in await self._rows("SELECT correlation_id, after, at FROM storm_moves ORDER BY at"):
+            moves[cid].append((at.timestamp(), after))
+        resent = stale = 0
+        for cid, arrivals in truth.arrived.items():
+            first: dict[str, str] = {}
+            for one in arrivals:
+                if one.message in first:
+                    resent += 1
+                    if first[one.message] != one.hub:
+                        self.seen.problems.append(
+                            f"message {one.message} of {cid} came from {first[one.message]} and {one.hub}"
+                        )
+                first.setdefault(one.message, one.hub)
+                owner = next((hub for at, hub in reversed(moves[cid]) if at < one.at), None)
+                if owner is not None and one.hub not in names[owner]:
+                    stale += 1
+                    late = one.at - next(at for at, hub in reversed(moves[cid]) if hub == owner)
+                    self.seen.problems.append(f"{one.hub} sent {one.message} of {cid} {late:.2f} s after it lost it")
+        return resent, stale
+
+    async def _take_overs(self) -> list[str]:
+        """From each loss of a hub to the last of its requests that another membership owned."""
+        lines, by_fault = [], defaultdict(list)
+        for fault, name, number, at in self.seen.losses:
+            rows = await self._rows(
+                "SELECT max(extract(epoch FROM at))::float8 - $2, count(*) FROM storm_moves WHERE before = $1",
+                number,
+                at,
+            )
+            took_s, count = rows[0]
+            if took_s is None:
+                continue
+            by_fault[fault].append(took_s)
+            if took_s > self.lease_s + GRACE_S:
+                self.seen.problems.append(
+                    f"{count} requests of {name} ({number}) were taken over {took_s:.1f} s after {fault}"
+                )
+        for fault, times in sorted(by_fault.items()):
+            times.sort()
+            ninth = times[min(len(times) - 1, len(times) * 9 // 10)]
+            lines.append(
+                f"take-over after {fault}: {len(times)}, least {times[0]:.1f}, median"
+                f" {statistics.median(times):.1f}, 90 % {ninth:.1f}, most {times[-1]:.1f} s (lease {self.lease_s:g} s)"
+            )
+        return lines
+
+
+def configure(folder: Path, agents: Agents, front: str, *, lease_s: float, ceremonies: int) -> None:
+    rows = [
+        f"fleet: {{base_url: '{front}', poll_interval_s: 5, lease_s: {lease_s}, retry_waits_s: [0.1, 0.3, 0.9]}}",
+        "agents:",
+    ]
+    for entry in agents.entries:
+        keys = [f"name: {entry.name}", f"url: '{entry.url}'", "external: true", "headers: {X-Hub: '${STORM_HUB}'}"]
+        for key, value in FLEET[entry.name].items():
+            keys.append(f"{key}: {str(value).lower()}")
+        rows.append("  - {" + ", ".join(keys) + "}")
+    (folder / "agents.yaml").write_text("\n".join(rows) + "\n")
+    (folder / "ceremonies").mkdir()
+    names = list(FLEET)
+    for number in range(ceremonies + 1):
+        name = f"tick-{number:02}" if number < ceremonies else "hand"
+        schedule = "* * * * *" if number < ceremonies else "0 0 1 1 *"
+        (folder / "ceremonies" / f"{name}.yaml").write_text(
+            f'id: {name}\nname: Tick\nschedule: "{schedule}"\nskill: echo\ntargets: [{names[number % len(names)]}]\n'
+            "prompt: good morning\noverlap: allow\ncatchUp: all\ncatchUpWindow: 86400\n"
+        )
+
+
+async def storm(
+    rounds: int, seed: int, *, hubs: int, lease_s: float, ceremonies: int, per_s: float, until: float
+) -> str:
+    """Raises StormError; returns the figures."""
+    folder, good = Path(tempfile.mkdtemp(prefix="hubs-storm-")), False
+    rng, seen, began = random.Random(seed), Seen(), time.monotonic()
+    server = Server()
+    try:
+        server.start()
+        with ExitStack() as stack:
+            front_port, *ports = [stack.enter_context(held_port()) for _ in range(hubs + 1)]
+            agents = stack.enter_context(Agents(folder / "truth", front_port, ways=FLEET))
+            async with AsyncExitStack() as tasks:
+                runtime = await tasks.enter_async_context(running_runtime())
+                members = []
+                for number, port in enumerate(ports, 1):
+                    line = Line(server.port)
+                    await tasks.enter_async_context(await line.start())
+                    env = {
+                        "FLEETSIM_LEDGER": f"postgresql://{USER}@127.0.0.1:{line.port}/postgres?schema=storm",
+                        "PGPASSWORD": PASSWORD,
+                        "FLEETSIM_LEDGER_KEY": base64.b64encode(b"k" * 32).decode(),
+                    }
+                    members.append(HubProcess(f"hub-{number}", folder, port, line, env))
+                front = Front(folder, front_port, members)
+                stack.callback(front.close)
+                configure(folder, agents, front.url, lease_s=lease_s, ceremonies=ceremonies)
+                database = server.url().partition("?")[0]
+                it = Storm(folder, server, runtime, members, database, rng, lease_s, seen)
+                for hub in members:
+                    stack.callback(hub.close)
+                    hub.start()
+                await it.all_ready()
+                await it._rows("SELECT 1")
+                connection = await asyncpg.connect(database, server_settings={"search_path": "storm"})
+                await connection.execute(TRACES)
+                await connection.close()
+                key = (folder / "hub-1" / "api-key").read_text().strip()
+                clients = Clients(runtime, front.url, key, seen, rng, per_s=per_s)
+                working = asyncio.create_task(clients.work())
+                done = 0
+                while done < rounds and time.time() < until and not seen.problems:
+                    await it.round()
+                    done += 1
+                    if done % 5 == 0 or seen.problems:
+                        print(
+                            f"{done} rounds, {sum(seen.faults.values())} faults, {len(seen.accepted)} requests",
+                            flush=True,
+                        )
+                    if working.done():
+                        working.result()
+                clients.quiet = True
+                await it.drain()
+                working.cancel()
+                await asyncio.wait([working])
+                for hub in members:
+                    hub.signal(signal.SIGTERM)
+                await asyncio.gather(*(hub.ended() for hub in members))
+                figures = await it.check()
+        good = not seen.problems
+    finally:
+        server.close()
+        if good:
+            shutil.rmtree(folder)
+    figures = f"{done} rounds of {hubs} hubs in {time.monotonic() - began:.0f} s\n{figures}"
+    if seen.problems:
+        raise StormError("\n".join([f"{len(seen.problems)} problems in {folder}", *seen.problems[:20], figures]))
+    return f"{figures}\n0 requests lost, 0 outcomes twice, 0 slots twice or missed, 0 answers twice, 0 webhooks lost"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--hubs", type=int, default=3)
+    parser.add_argument("--lease", type=float, default=5.0, help="seconds")
+    parser.add_argument("--ceremonies", type=int, default=90, help="slots each minute")
+    parser.add_argument("--rate", type=float, default=8.0, help="requests each second")
+    parser.add_argument("--minutes", type=float, default=24 * 60, help="no new round begins after them")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that hubs and PostgreSQL end too
+    gc.freeze()
+    print(
+        asyncio.run(
+            storm(
+                options.rounds,
+                options.seed,
+                hubs=options.hubs,
+                lease_s=options.lease,
+                ceremonies=options.ceremonies,
+                per_s=options.rate,
+                until=time.time() + options.minutes * 60,
+            )
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

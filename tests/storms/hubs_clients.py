@@ -1,0 +1,111 @@
+"""Clients of a fleet of several hubs, which reach it through its proxy and note each reply."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter, defaultdict
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from fleetsim.client.hub_client import HubClient
+from fleetsim.model.errors import FleetsimError
+from fleetsim.runtime.ports import Runtime
+from tests.storms.caller_fleet import HASTY, WAYS
+
+FLEET = {**WAYS, **HASTY}
+
+
+@dataclass
+class Seen:
+    """Results that clients saw: ids that a hub accepted, answers and cancels that it took, runs, and events."""
+
+    accepted: set[str] = field(default_factory=set)
+    refused: int = 0
+    canceled: set[str] = field(default_factory=set)
+    answers: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """The texts that were taken, by question."""
+    runs: set[str] = field(default_factory=set)
+    events: list[int] = field(default_factory=list)
+    streams: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    losses: list[tuple[str, str, int, float]] = field(default_factory=list)
+    """Fault, name and number of a hub that lost its requests, and when."""
+    refusals: Counter[str] = field(default_factory=Counter)
+    """What ``/readyz`` replied while PostgreSQL was away."""
+    problems: list[str] = field(default_factory=list)
+
+
+class Clients:
+    """Traffic through the proxy: ``work`` for ever, ``quiet`` ends new work."""
+
+    def __init__(self, runtime: Runtime, url: str, key: str, seen: Seen, rng: random.Random, *, per_s: float) -> None:
+        self._hub = HubClient(url, api_key=key, runtime=runtime)
+        self._seen, self._rng, self._per_s = seen, rng, per_s
+        self.quiet = False
+        self._calls: set[asyncio.Task[None]] = set()
+
+    async def work(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for one in (self._ask_all(), self._answer_all(), self._answer_all(), self._fire(), self._follow()):
+                group.create_task(one)
+
+    async def _ask_all(self) -> None:
+        while True:
+            await asyncio.sleep(self._rng.expovariate(self._per_s))
+            if not self.quiet:
+                call = asyncio.create_task(self._ask())  # a hub that was stopped must not hold up the traffic
+                self._calls.add(call)
+                call.add_done_callback(self._calls.discard)
+
+    async def _ask(self) -> None:
+        cid = f"{self._rng.getrandbits(64):016x}"
+        skill = self._rng.choices(("echo", "work", "ask"), (5, 3, 2))[0]
+        body = {"text": cid, "skill": skill, "targets": [self._rng.choice(list(FLEET))], "correlationId": cid}
+        cancels = self._rng.random() < 0.04
+        try:
+            assert await self._hub.submit(body) == (cid,)
+        except FleetsimError:
+            self._seen.refused += 1
+            return
+        self._seen.accepted.add(cid)
+        if cancels:
+            self._seen.canceled.add(cid)
+            with suppress(FleetsimError):
+                await self._hub.cancel(cid)
+
+    async def _answer_all(self) -> None:
+        """Two of these answer each question, so that they often do it at the same time at two hubs."""
+        due: dict[str, float] = {}
+        while True:
+            await asyncio.sleep(0.2)
+            with suppress(FleetsimError):
+                for question in (await self._hub.get("/inbox"))["questions"]:
+                    name = question["questionId"]
+                    if time.monotonic() < due.setdefault(name, time.monotonic() + self._rng.choice((0, 1, 5))):
+                        continue
+                    text = f"{name} {self._rng.getrandbits(32):08x}"
+                    with suppress(FleetsimError):
+                        await self._hub.answer(name, text)
+                        self._seen.answers[name].append(text)
+
+    async def _fire(self) -> None:
+        while True:
+            await asyncio.sleep(self._rng.expovariate(0.5))
+            if not self.quiet:
+                with suppress(FleetsimError):
+                    self._seen.runs.add(await self._hub.run_ceremony("hand"))
+
+    async def _follow(self) -> None:
+        """The events of the fleet, from one hub and then from another."""
+        while True:
+            with suppress(FleetsimError):
+                after = self._seen.events[-1] if self._seen.events else 0
+                self._seen.streams += 1
+                async for event in self._hub.events(after=after):
+                    if event["topic"] == "events.dropped":
+                        break  # too slow: read on from the ledger
+                    if event["seq"]:
+                        self._seen.events.append(event["seq"])
+            await asyncio.sleep(0.2)

@@ -1,0 +1,169 @@
+"""Parts of a fleet of several hubs: ``fleetsim up`` as processes, HAProxy in front, and a line to PostgreSQL to cut."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from fleetsim.runtime.ports import Limits, Request, Runtime
+
+DEPLOYED = Path(__file__).parents[2] / "deploy" / "haproxy.cfg"
+CHUNK = 65_536
+
+
+class Line:
+    """The way of one hub to PostgreSQL.
+
+    ``closed``: connections are ended and refused. ``silent``: nothing passes, and nothing ends. ``at_commit``: the next
+    commit ends its connection, before it (False) or after it (True) reached the server.
+    """
+
+    def __init__(self, port_there: int) -> None:
+        self._there = port_there
+        self.closed = False
+        self.passes = asyncio.Event()
+        self.passes.set()
+        self.at_commit: bool | None = None
+        self._ends: set[asyncio.StreamWriter] = set()
+        self.port = 0
+
+    async def start(self) -> asyncio.Server:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        return server
+
+    def close(self) -> None:
+        self.closed = True
+        for end in self._ends:
+            end.transport.abort()
+
+    def heal(self) -> None:
+        self.closed = False
+        self.at_commit = None
+        self.passes.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self.passes.wait()
+        try:
+            if self.closed:
+                raise ConnectionError
+            there, here = await asyncio.open_connection("127.0.0.1", self._there)
+        except OSError:
+            writer.transport.abort()
+            return
+        self._ends |= {writer, here}
+        both = [asyncio.ensure_future(self._forth(reader, here, there)), asyncio.ensure_future(self._on(there, writer))]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        for one in both:
+            one.cancel()
+        await asyncio.wait(both)
+        for end in (writer, here):
+            end.transport.abort()
+            self._ends.discard(end)
+
+    async def _forth(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, there: asyncio.StreamReader
+    ) -> None:
+        with suppress(OSError):
+            while data := await reader.read(CHUNK):
+                await self.passes.wait()
+                if self.at_commit is not None and b"COMMIT" in data:
+                    if self.at_commit:
+                        writer.write(data)
+                        await writer.drain()
+                        await asyncio.sleep(0.2)  # its reply is dropped with the connection
+                    self.at_commit = None
+                    return
+                writer.write(data)
+                await writer.drain()
+
+    async def _on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(CHUNK):
+                await self.passes.wait()
+                writer.write(data)
+                await writer.drain()
+
+
+class HubProcess:
+    """``fleetsim up`` with its own state folder, log and line to PostgreSQL."""
+
+    def __init__(self, name: str, folder: Path, port: int, line: Line, env: Mapping[str, str]) -> None:
+        self.name, self.port, self.line = name, port, line
+        self.folder = folder
+        self.url = f"http://127.0.0.1:{port}"
+        self.log = folder / f"{name}.log"
+        self._env = {**os.environ, **env, "FLEETSIM_STATE": str(folder / name), "STORM_HUB": name}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "fleetsim", "--config", str(self.folder / "agents.yaml"),
+                 "up", "--headless", "--port", str(self.port)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env, cwd=self.folder,
+            )  # fmt: skip
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    async def ended(self) -> int:
+        assert self._process is not None
+        return await asyncio.to_thread(self._process.wait)
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    def close(self) -> None:
+        if self.exit_code is None and self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    async def ready(self, runtime: Runtime, within_s: float = 3.0) -> tuple[int, bytes]:
+        """Status and body of ``/readyz``; 0 if there was no reply."""
+        try:
+            request = Request(method="GET", url=f"{self.url}/readyz", limits=Limits(total_s=within_s))
+            reply = await runtime.transport.exchange(request)
+        except Exception as error:  # noqa: BLE001 - whatever the transport raises, there was no reply
+            return 0, repr(error).encode()
+        return reply.status, reply.body
+
+
+class Front:
+    """HAProxy with the configuration of ``deploy/``, for any number of hubs."""
+
+    def __init__(self, folder: Path, port: int, hubs: list[HubProcess]) -> None:
+        lines = []
+        for line in DEPLOYED.read_text().splitlines():
+            if not line.lstrip().startswith("server hub-"):
+                lines.append(line)
+            elif "server hub-1" in line:
+                lines += [
+                    line.replace("hub-1", f"hub-{n}").replace("${HUB_1-127.0.0.1:3001}", f"127.0.0.1:{hub.port}")
+                    for n, hub in enumerate(hubs, 1)
+                ]
+        config = folder / "haproxy.cfg"
+        config.write_text("\n".join(lines) + "\n")
+        self.url = f"http://127.0.0.1:{port}"
+        env = {**os.environ, "FLEET_LISTEN": f"127.0.0.1:{port}", "FLEET_HOST": f"127.0.0.1:{port}"}
+        with (folder / "haproxy.log").open("ab") as log:
+            self._process = subprocess.Popen(["haproxy", "-f", str(config)], stdout=log, stderr=log, env=env)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def spread(rng: random.Random, least: float, most: float) -> float:
+    """A time drawn so that short ones are as likely as long ones."""
+    return float(least * (most / least) ** rng.random())
