@@ -185,7 +185,7 @@ async def _fleet(common: CommonOptions, findings: list[Finding]) -> FleetConfig 
 
 async def _hub(common: CommonOptions) -> list[Finding]:
     """The running hub, or the port that it would listen on."""
-    from fleetsim.caller.ledger.sqlite.copies import mark_of
+    from fleetsim.caller.ledger.sqlite.copies import COPY, mark_of
     from fleetsim.cli.hub_client import connect, find_hub
     from fleetsim.hub.state import StateDir, state_path
     from fleetsim.runtime.server import listen
@@ -195,7 +195,7 @@ async def _hub(common: CommonOptions) -> list[Finding]:
     except ConfigError as error:
         return [Finding("hub", FAILURE, str(error), error.hint or "")]
     if address is None:
-        if mark_of(StateDir(state_path(os.environ, common.state)).ledger_path) is not None:
+        if mark_of(StateDir(state_path(os.environ, common.state)).ledger_path) == COPY:
             text = "no hub runs here, and the ledger comes from a backup that no hub has used yet"
             return [Finding("hub", WARNING, text, "fleetsim up --take-over, once no hub uses the original any more")]
         try:

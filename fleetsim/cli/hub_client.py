@@ -35,9 +35,9 @@ async def connect(common: CommonOptions) -> AsyncIterator[HubClient]:
     """
     address = find_hub(common)
     if address is None:
-        from fleetsim.caller.ledger.sqlite.copies import mark_of
+        from fleetsim.caller.ledger.sqlite.copies import COPY, mark_of
 
-        copied = mark_of(StateDir(state_path(os.environ, common.state)).ledger_path) is not None
+        copied = mark_of(StateDir(state_path(os.environ, common.state)).ledger_path) == COPY
         hint = _TAKE_OVER if copied else _START if common.agents_yaml.exists() else _BEGIN
         raise Unreachable("no hub is running for this state directory", hint=hint)
     if address.demo:

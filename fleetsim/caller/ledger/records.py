@@ -23,6 +23,10 @@ class LedgerCopied(ConfigError):
     """The file is a copy of the ledger that a hub wrote: a person decides which of them is used (``--take-over``)."""
 
 
+class LedgerMoved(ConfigError):
+    """The ledger was moved to another form and place (``fleetsim ledger move``)."""
+
+
 class LedgerLocked(ConfigError):
     """Another process has the ledger open; ``pid`` is its number, None if it is unknown."""
 

@@ -20,6 +20,8 @@ CREATE TABLE hubs (
     ended_at timestamptz, took_at timestamptz, took bigint NOT NULL DEFAULT 0, groups bigint NOT NULL DEFAULT 0);
 CREATE INDEX hubs_living ON hubs (hub) WHERE ended_at IS NULL;
 
+CREATE TABLE moved (place text NOT NULL);
+
 CREATE TABLE journal (last bigint NOT NULL);
 INSERT INTO journal VALUES (0);
 

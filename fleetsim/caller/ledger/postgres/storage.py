@@ -20,7 +20,7 @@ from asyncpg.transaction import Transaction
 
 from fleetsim.caller.ledger.postgres.place import Place
 from fleetsim.caller.ledger.postgres.schema import migrate
-from fleetsim.caller.ledger.records import LeaseLost, LedgerDamaged
+from fleetsim.caller.ledger.records import LeaseLost, LedgerDamaged, LedgerMoved
 from fleetsim.model.errors import ConfigError, FleetsimError, NotAccepting
 from fleetsim.runtime.workers import Workers
 
@@ -214,13 +214,18 @@ class Storage:
                     "UPDATE hubs SET ended_at = clock_timestamp() WHERE name = $1 AND name <> '' AND ended_at IS NULL",
                     self._name,
                 )
-                self.hub = await connection.fetchval(
-                    "INSERT INTO hubs (name, version, lease, expires_at) VALUES ($1, $2, $3, clock_timestamp() + $3)"
-                    " RETURNING hub",
+                hub: int | None = await connection.fetchval(
+                    "INSERT INTO hubs (name, version, lease, expires_at) SELECT $1, $2, $3, clock_timestamp() + $3"
+                    " WHERE NOT EXISTS (SELECT FROM moved) RETURNING hub",
                     self._name,
                     version("fleetsim"),
                     timedelta(seconds=self._lease_s),
                 )
+                if hub is None:
+                    place = await connection.fetchval("SELECT place FROM moved")
+                    hint = "start without --ledger and fleet.ledger; `fleetsim ledger move` brings it back"
+                    raise LedgerMoved(f"the ledger {self._place} was moved to {place}", hint=hint)
+                self.hub = hub
                 await connection.execute("SELECT pg_notify(current_schema(), 'hubs')")
             await self._own(connection)
         except BaseException:

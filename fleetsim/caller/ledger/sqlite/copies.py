@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from fleetsim.caller.ledger.bodies import decoder, encode, micros
-from fleetsim.caller.ledger.records import LedgerCopied, Phase, RequestRecord
+from fleetsim.caller.ledger.records import LedgerCopied, LedgerMoved, Phase, RequestRecord
 from fleetsim.model.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 COPY = "copy"
 UNFINISHED = "unfinished"
 """As ``COPY``, while ``fleetsim restore`` puts the files in their places."""
+MOVED = "moved"
+"""The ledger is in PostgreSQL now; the ``path`` of table ``file`` says where."""
 
 _TAKE_OVER = "if no hub uses the original any more, add --take-over: it sends nothing again that may have been sent"
 
@@ -46,6 +48,8 @@ def check_file(connection: sqlite3.Connection, path: Path, now: datetime, *, tak
     ).fetchone()
     if known == here and not older:
         return
+    if known is not None and known[1] == MOVED:
+        raise _moved(path, os.fsdecode(known[0]))
     same = known is None or (known[2] == here[2] and (known[0] == here[0] or known[1] == here[1]))
     if not same and not take_over:
         original = os.fsdecode(known[0])
@@ -70,6 +74,11 @@ def check_file(connection: sqlite3.Connection, path: Path, now: datetime, *, tak
     # A copy without its log must be noticed too, and a log beside a file that is marked as a copy is not its own.
     if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
         raise ConfigError(f"another program reads the ledger {path}", hint="end that program, and start again")
+
+
+def _moved(path: Path, place: str) -> LedgerMoved:
+    hint = "name it with --ledger or fleet.ledger; `fleetsim ledger move` brings it back"
+    return LedgerMoved(f"the ledger {path} was moved to {place}", hint=hint)
 
 
 def _count_open_as_sent(connection: sqlite3.Connection) -> int:
@@ -102,12 +111,24 @@ def mark(connection: sqlite3.Connection, mark: str, original: Path | None = None
     )
 
 
+def mark_moved(connection: sqlite3.Connection, place: str) -> None:
+    """Mark the ledger as moved to a place in PostgreSQL, in the file itself."""
+    connection.execute("UPDATE file SET path = ?, device = ?, inode = ''", (place.encode(), MOVED))
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
 def mark_of(path: Path) -> str | None:
-    """``COPY`` or ``UNFINISHED`` if the file itself, without its log, is marked so."""
+    """``COPY``, ``UNFINISHED`` or ``MOVED`` if the file itself, without its log, is marked so."""
+    return _marked(path)[0]
+
+
+def _marked(path: Path) -> tuple[str | None, str]:
+    """The mark of the file, and the path or place in it."""
     with suppress(sqlite3.Error, UnicodeDecodeError), closing(_open_without_log(path)) as connection:
-        row = connection.execute("SELECT CAST(device AS TEXT) FROM file").fetchone()
-        return row[0] if row is not None and row[0] in {COPY, UNFINISHED} else None
-    return None
+        row = connection.execute("SELECT CAST(device AS TEXT), CAST(path AS BLOB) FROM file").fetchone()
+        if row is not None and row[0] in {COPY, UNFINISHED, MOVED}:
+            return row[0], os.fsdecode(row[1])
+    return None, ""
 
 
 def _open_without_log(path: Path) -> sqlite3.Connection:
@@ -115,12 +136,15 @@ def _open_without_log(path: Path) -> sqlite3.Connection:
 
 
 def check_mark(path: Path) -> bool:
-    """Whether the file is marked as a copy. Raises LedgerCopied for one that must not even be opened.
+    """Whether the file is marked as a copy. Raises LedgerCopied for one that must not even be opened,
+    and LedgerMoved.
 
     A copy of ``fleetsim backup`` has no log, and its mark ends before it gets one. So a log beside it belongs to
     another file, and SQLite would write that log's pages into the copy.
     """
-    mark, wal = mark_of(path), path.with_name(path.name + "-wal")
+    (mark, place), wal = _marked(path), path.with_name(path.name + "-wal")
+    if mark == MOVED:
+        raise _moved(path, place)
     if mark == UNFINISHED:
         raise LedgerCopied(f"the restore of {path} was interrupted", hint="run `fleetsim restore` again")
     if mark == COPY and wal.exists() and wal.stat().st_size:
