@@ -1,9 +1,11 @@
-"""``fleetsim backup`` and ``fleetsim restore``: the hub's state folder, copied and put back."""
+"""``fleetsim backup``, ``restore`` and ``ledger move``: the hub's state in other places."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,6 @@ from fleetsim.cli.main import CommonOptions
 from fleetsim.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fleetsim.caller.ledger.sqlite.backup import Progress
     from fleetsim.hub.backup import CopyReport
     from fleetsim.hub.state import StateDir
 
@@ -38,7 +39,7 @@ def backup(common: CommonOptions, /, folder: Path) -> None:
     from fleetsim.hub.backup import back_up
     from fleetsim.runtime.real import SystemClock
 
-    done = back_up(_state(common), folder, SystemClock().now(), _progress(common))
+    done = back_up(_state(common), folder, SystemClock().now(), _progress)
     _show(common, done, "fleetsim/backup/1", str(done.path))
     common.note(f"  next: `fleetsim restore {done.path}` puts it back")
 
@@ -65,56 +66,78 @@ def restore(common: CommonOptions, /, source: Path, take_over: bool) -> None:
     from fleetsim.hub.backup import restore as put_back
     from fleetsim.runtime.real import SystemClock
 
-    done = put_back(_state(common), source, SystemClock().now(), _progress(common), take_over=take_over)
+    done = put_back(_state(common), source, SystemClock().now(), _progress, take_over=take_over)
     _show(common, done, "fleetsim/restore/1", f"restored {source} into {done.path}")
     if done.replaced is not None:
         common.note(f"the files that were there are in {done.replaced}")
-    start = "fleetsim up" if take_over else "fleetsim up --take-over"
-    common.note(f"  next: `{start}`{'' if take_over else ', once no hub uses the original any more'}")
+    agreed = "" if take_over else " --take-over`, once no hub uses the original any more"
+    common.note(f"  next: `fleetsim up{agreed or '`'}")
+
+
+@click.group()
+def ledger() -> None:
+    """Move the hub's ledger."""
+
+
+@ledger.command()
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@click.pass_obj
+def move(common: CommonOptions, /, source: str, target: str) -> None:
+    """Move the ledger from a file to PostgreSQL, or back, while no hub uses it.
+
+    One of FROM and TO is the state folder or the ledger's file, the other postgresql://USER@HOST/DATABASE?schema=FLEET.
+    All rows are copied, read back and compared. Then the source is marked, so that no hub starts on it. After an
+    interruption, give the same command again. The password comes from PGPASSWORD or PGPASSFILE.
+
+    \b
+    fleetsim ledger move /var/lib/fleetsim postgresql://fleet@db.example/fleet
+    fleetsim ledger move postgresql://fleet@db.example/fleet /var/lib/fleetsim
+
+    Exit codes: 0 done, 2 not done, for a reason that you can remove.
+    """
+    from fleetsim.cli import render
+    from fleetsim.hub.state import LEDGER_FILE
+    from fleetsim.runtime.real import SystemClock
+
+    try:
+        from fleetsim.caller.ledger.postgres.move import move_ledger
+    except ImportError:
+        raise ConfigError("the driver of PostgreSQL is missing", hint="pip install 'fleetsim[pg]'") from None
+    rows = asyncio.run(move_ledger(source, target, SystemClock().now(), name=LEDGER_FILE))
+    if common.as_json:
+        render.emit_json({"schema": "fleetsim/ledger-move/1", "to": target, "rows": rows})
+        return
+    render.line(f"moved {', '.join(f'{count:,} {table}' for table, count in rows.items())}")
+    with_it = f"--ledger '{target}', or fleet.ledger in agents.yaml" if "://" in target else "no --ledger"
+    common.note(f"  next: start the hub with {with_it}")
 
 
 def _state(common: CommonOptions) -> StateDir:
     """The state folder, if the ledger is in it. Raises ConfigError for one in PostgreSQL."""
     from fleetsim.caller.config import AGENTS_BYTES_MAX, parse_fleet
-    from fleetsim.caller.ledger.postgres.place import Place
+    from fleetsim.hub.backup import refuse_postgres
     from fleetsim.hub.state import StateDir, state_path
 
-    given = None
-    if (path := common.agents_yaml).exists():
-        with path.open("rb") as file:
-            given = parse_fleet(file.read(AGENTS_BYTES_MAX + 1), source=str(path), env=os.environ).settings.ledger
-    if (place := Place.configured(given, os.environ)) is not None:
-        hint = f"pg_dump --schema={place.schema} --file=fleet.sql '{place.address}', and psql puts it back"
-        raise ConfigError(f"this fleet's ledger is in PostgreSQL: {place}", hint=hint)
+    setting = None
+    with suppress(OSError, ConfigError), common.agents_yaml.open("rb") as file:  # a broken file stops no backup
+        setting = parse_fleet(file.read(AGENTS_BYTES_MAX + 1), source=file.name, env=os.environ).settings.ledger
+    refuse_postgres(setting, os.environ)
     return StateDir(state_path(os.environ, common.state))
 
 
-def _progress(common: CommonOptions) -> Progress:
+def _progress(left: int, pages: int) -> None:
     """Count up on a terminal while a large file is copied."""
-    shown = not common.quiet and sys.stderr.isatty()
-
-    def show(left: int, pages: int) -> None:
-        if shown and pages >= _SHOWN_FROM_PAGES:
-            click.echo(f"\r{100 * (pages - left) // pages:3} % copied", err=True, nl=left == 0)
-
-    return show
+    if pages >= _SHOWN_FROM_PAGES and sys.stderr.isatty():
+        click.echo(f"\r{100 * (pages - left) // pages:3} % copied", err=True, nl=left == 0)
 
 
 def _show(common: CommonOptions, done: CopyReport, schema: str, line: str) -> None:
     """Print the line, or all facts as JSON, and what the copy holds."""
     from fleetsim.cli import render
 
-    contents = done.contents
     if common.as_json:
-        counts = {"requests": contents.requests, "open": contents.open_requests, "questions": contents.open_questions}
-        last_at = None if contents.last_at is None else contents.last_at.isoformat()
-        facts = {"path": str(done.path), "bytes": contents.size, "lastEventAt": last_at, **counts}
-        kept = {} if done.replaced is None else {"replaced": str(done.replaced)}
-        render.emit_json({"schema": schema, **facts, **kept})
+        render.emit_json({"schema": schema, **done.facts()})
         return
-    last = f"{contents.last_at:%Y-%m-%d %H:%M:%SZ}" if contents.last_at else "never"
     render.line(line)
-    common.note(
-        f"requests: {contents.requests:,}, of these open: {contents.open_requests:,}; open questions:"
-        f" {contents.open_questions:,}; last event: {last}; {contents.size / 1024**2:,.1f} MiB"
-    )
+    common.note(str(done.contents))

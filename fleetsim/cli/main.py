@@ -47,7 +47,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "doctor": ("fleetsim.cli.doctor:doctor", "Check this machine, its files, the hub and each agent."),
     "backup": ("fleetsim.cli.backup:backup", "Copy the hub's ledger and keys while the hub runs."),
     "restore": ("fleetsim.cli.backup:restore", "Put a backup back into the state folder."),
-    "ledger": ("fleetsim.cli.ledger:ledger", "Move the ledger to PostgreSQL, or back into a file."),
+    "ledger": ("fleetsim.cli.backup:ledger", "Move the ledger to PostgreSQL, or back into a file."),
     "config": ("fleetsim.cli.config:config", "Show where each setting comes from."),
     "health": ("fleetsim.cli.health:health", "Show how the fleet has done over the last day."),
     "card": ("fleetsim.cli.card:card", "Read, compare and lock the cards of agents."),

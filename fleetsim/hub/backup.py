@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from fleetsim.caller.ledger.postgres.place import Place
 from fleetsim.caller.ledger.records import LedgerLocked
 from fleetsim.caller.ledger.sqlite.backup import (
     Contents,
@@ -39,6 +40,26 @@ class CopyReport:
     path: Path
     contents: Contents
     replaced: Path | None = None
+
+    def facts(self) -> dict[str, object]:
+        """All of it for JSON."""
+        last_at = self.contents.last_at
+        facts: dict[str, object] = {
+            "path": str(self.path),
+            "bytes": self.contents.size,
+            "lastEventAt": None if last_at is None else last_at.isoformat(),
+            "requests": self.contents.requests,
+            "open": self.contents.open_requests,
+            "questions": self.contents.open_questions,
+        }
+        return facts if self.replaced is None else {**facts, "replaced": str(self.replaced)}
+
+
+def refuse_postgres(setting: str | None, env: Mapping[str, str]) -> None:
+    """Raise ConfigError if ``fleet.ledger`` or the environment places the ledger in PostgreSQL."""
+    if (place := Place.configured(setting, env)) is not None:
+        hint = f"pg_dump --schema={place.schema} --file=fleet.sql '{place.address}', and psql puts it back"
+        raise ConfigError(f"this fleet's ledger is in PostgreSQL: {place}", hint=hint)
 
 
 def back_up(state: StateDir, target: Path, now: datetime, progress: Progress) -> CopyReport:
@@ -87,6 +108,8 @@ def restore(state: StateDir, source: Path, now: datetime, progress: Progress, *,
             raise LedgerLocked(str(error), pid=error.pid, hint="stop the hub, then restore again") from None
         if (hub := state.find()) is not None:
             raise ConfigError(f"a hub runs here (process {hub.pid})", hint="stop it, then restore again")
+        for left in state.path.glob(".restore-*"):  # of restores that were killed
+            shutil.rmtree(left, ignore_errors=True)
         held.enter_context(explained(ledger, state.ledger_path))
         folder = held.enter_context(_folder_in(state.path, ".restore-"))
         contents = copy_ledger(ledger, folder / LEDGER_FILE, now, progress, restoring=True)
@@ -118,13 +141,13 @@ def _require_own_ledger(state: StateDir) -> None:
         hint = "--state or FLEETSIM_STATE names the hub's folder; `fleetsim config show` says which one is used"
         raise ConfigError(f"there is no ledger in {state.path}", hint=hint)
     if (hub := state.find()) is not None:
+        if hub.shared:
+            hint = "pg_dump --schema=FLEET; the address and the schema are in its --ledger or fleet.ledger"
+            raise ConfigError(f"the hub that runs here (process {hub.pid}) has its ledger in PostgreSQL", hint=hint)
         with suppress(LedgerLocked):
-            if not hub.shared:
-                lock(state.ledger_path).release()  # this raises if the hub uses the file
-            raise ConfigError(
-                f"the hub that runs here (process {hub.pid}) does not use {state.ledger_path}",
-                hint="it keeps its ledger in memory or in PostgreSQL, which `pg_dump` backs up",
-            )
+            lock(state.ledger_path).release()  # this raises if the hub uses the file
+            hint = "stop it, and start it without --memory"
+            raise ConfigError(f"the hub that runs here (process {hub.pid}) has its ledger in memory", hint=hint)
 
 
 def _ledger_in(source: Path) -> Path:

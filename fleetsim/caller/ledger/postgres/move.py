@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, closing
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
@@ -47,7 +48,7 @@ _OWN = {"seq", "sum", "chain", "hub"}
 """Columns that each form fills by itself; only an event's ``seq`` is a fact."""
 
 
-class TableSum:
+class RowTotals:
     """Counts the rows of a table and sums up their checksums, in their order."""
 
     def __init__(self) -> None:
@@ -59,9 +60,28 @@ class TableSum:
         return row
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, TableSum) and (self.count, self.total) == (other.count, other.total)
+        return isinstance(other, RowTotals) and (self.count, self.total) == (other.count, other.total)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+async def move_ledger(source: str, target: str, now: datetime, *, name: str) -> dict[str, int]:
+    """Move between a file, or the file ``name`` of a folder, and an address in PostgreSQL; the rows by table.
+
+    Raises ConfigError as ``move_to_postgres``, and if not exactly one of the two is an address.
+    """
+    out = "://" in target
+    if out is ("://" in source):
+        raise ConfigError("one of the two must be a file, and the other postgresql://…", hint="see --help")
+    place, path = Place.read(target if out else source), _file(Path(source if out else target), name, must_exist=out)
+    return await (move_to_postgres(path, place, now) if out else move_to_file(place, path, now))
+
+
+def _file(given: Path, name: str, *, must_exist: bool) -> Path:
+    path = (given / name if given.is_dir() else given).resolve()
+    if not (path if must_exist else path.parent).exists():
+        raise ConfigError(f"{path if must_exist else path.parent} does not exist", hint="name the state folder")
+    return path
 
 
 async def move_to_postgres(path: Path, place: Place, now: datetime) -> dict[str, int]:
@@ -74,7 +94,7 @@ async def move_to_postgres(path: Path, place: Place, now: datetime) -> dict[str,
     with closing(open_file(path, now, one_connection=True, busy_s=0)) as source:
         async with _tables(place, now, new=True) as target:
             filled = await _filled(target)
-            sums = {table: TableSum() for table in TABLES}
+            sums = {table: RowTotals() for table in TABLES}
             for table in TABLES:
                 await _copy_in(target, place, table, map(sums[table].add, _sqlite_rows(source.writer, table)), filled)
             if not filled:
@@ -97,37 +117,32 @@ async def move_to_file(place: Place, path: Path, now: datetime) -> dict[str, int
     return {table: sums[table].count for table in TABLES}
 
 
-def _is_there(path: Path, now: datetime, sums: dict[str, TableSum]) -> bool:
+def _is_there(path: Path, now: datetime, sums: dict[str, RowTotals]) -> bool:
     """Whether the file holds these rows already. Raises ConfigError if it holds others."""
     if not path.exists() or mark_of(path) == MOVED:
         return False
     with closing(open_file(path, now, one_connection=True, busy_s=0)) as found:
-        there = {table: TableSum() for table in TABLES}
-        for table in TABLES:
-            for row in _sqlite_rows(found.writer, table):
-                there[table].add(row)
+        there = _sqlite_sums(found.writer)
     if not any(one.count for one in there.values()):
         return False
     _require_equal(sums, there, str(path))
     return True
 
 
-async def _fill_file(source: Connection, path: Path, now: datetime, sums: dict[str, TableSum]) -> None:
+async def _fill_file(source: Connection, path: Path, now: datetime, sums: dict[str, RowTotals]) -> None:
     held = lock(path)
     try:
+        for left in path.parent.glob(".move-*"):  # of moves that were killed
+            rmtree(left, ignore_errors=True)
         with TemporaryDirectory(dir=path.parent, prefix=".move-") as name:
             new = Path(name, "new", path.name)
-            there = {table: TableSum() for table in TABLES}
             with closing(open_file(new, now, one_connection=True, busy_s=0)) as opened:
                 opened.writer.execute("BEGIN IMMEDIATE")
                 for table in TABLES:
                     async for row in _postgres_rows(source, table):
                         _add(opened.writer, table, row)
                 opened.writer.execute("COMMIT")
-                for table in TABLES:
-                    for row in _sqlite_rows(opened.writer, table):
-                        there[table].add(row)
-            _require_equal(sums, there, str(path))
+                _require_equal(sums, _sqlite_sums(opened.writer), str(path))
             _put(new, path, now)
     finally:
         held.release()
@@ -144,7 +159,7 @@ def _put(new: Path, path: Path, now: datetime) -> None:
     sync_folder(path.parent)
 
 
-def _require_equal(wanted: dict[str, TableSum], there: dict[str, TableSum], target: str) -> None:
+def _require_equal(wanted: dict[str, RowTotals], there: dict[str, RowTotals], target: str) -> None:
     for table in TABLES:
         if wanted[table] != there[table]:
             raise ConfigError(
@@ -171,6 +186,14 @@ def _sqlite_rows(connection: sqlite3.Connection, table: str) -> Iterator[Row]:
         if not row.pop("good") or not row.pop("whole", True):
             raise LedgerDamaged("a row of the ledger is not what was written (its sum is wrong)")
         yield _derived(table, row)
+
+
+def _sqlite_sums(connection: sqlite3.Connection) -> dict[str, RowTotals]:
+    sums = {table: RowTotals() for table in TABLES}
+    for table in TABLES:
+        for row in _sqlite_rows(connection, table):
+            sums[table].add(row)
+    return sums
 
 
 def _add(connection: sqlite3.Connection, table: str, row: Row) -> None:
@@ -207,7 +230,7 @@ async def _tables(place: Place, now: datetime, *, new: bool) -> AsyncIterator[Co
             there = await connection.fetchval("SELECT to_regclass($1)", f'"{place.schema}".hubs')
             moved = there and await connection.fetchval("SELECT place FROM moved")
             if not new and (not there or moved):
-                what = f"the ledger {place} was moved to {moved}" if moved else f"there is no ledger in {place}"
+                what = f"the ledger {place} was moved to {moved}" if moved else f"{place} holds no ledger"
                 raise ConfigError(what, hint="look at the address and the schema")
             if moved:
                 aside = f"{place.schema[:40]}_moved_{now:%Y%m%d%H%M%S}"
@@ -275,8 +298,8 @@ async def _postgres_rows(connection: Connection, table: str) -> AsyncIterator[Ro
         yield _derived(table, dict(found))
 
 
-async def _postgres_sum(connection: Connection, table: str) -> TableSum:
-    result = TableSum()
+async def _postgres_sum(connection: Connection, table: str) -> RowTotals:
+    result = RowTotals()
     async for row in _postgres_rows(connection, table):
         result.add(row)
     return result

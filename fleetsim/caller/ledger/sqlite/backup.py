@@ -37,6 +37,14 @@ class Contents(NamedTuple):
     open_questions: int
     last_at: datetime | None
 
+    def __str__(self) -> str:
+        """The numbers, for people."""
+        last = f"{self.last_at:%Y-%m-%d %H:%M:%SZ}" if self.last_at else "never"
+        return (
+            f"requests: {self.requests:,}, of these open: {self.open_requests:,}; open questions:"
+            f" {self.open_questions:,}; last event: {last}; {self.size / 1024**2:,.1f} MiB"
+        )
+
 
 @contextmanager
 def explained(source: Path, target: Path) -> Iterator[None]:
