@@ -27,7 +27,6 @@ from click.core import ParameterSource
 
 from fleetsim import __version__
 from fleetsim.api.part_rows import read_part_row
-from fleetsim.api.wire_rows import as_text
 from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.cli.ask import way_given
 from fleetsim.cli.main import CommonOptions, Exit
@@ -111,8 +110,8 @@ class HubControls(SavingControls):
     async def refresh(self, agent: str) -> None:
         await self._hub.broker.refresh(agent)
 
-    async def wire(self, *, agent: str = "", task: str = "") -> str:
-        return as_text(await self._hub.wire_rows(agent=agent, task=task))
+    async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[Mapping[str, Any]]:
+        return await self._hub.wire_rows(agent=agent, task=task, after=after)
 
     async def text(self, correlation_id: str) -> WholeText:
         track = await self._hub.tracker.find_track(correlation_id)
@@ -162,8 +161,8 @@ class AttachedControls(SavingControls):
     async def refresh(self, agent: str) -> None:
         await self._hub.post(f"/agents/{quote(agent, safe='')}/refresh")
 
-    async def wire(self, *, agent: str = "", task: str = "") -> str:
-        return as_text(await self._hub.wire(agent=agent or None, task=task or None))
+    async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[Mapping[str, Any]]:
+        return await self._hub.wire(agent=agent or None, task=task or None, after=after)
 
     async def text(self, correlation_id: str) -> WholeText:
         row = await self._hub.task(correlation_id)

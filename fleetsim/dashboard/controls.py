@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.parts import ListedPart
@@ -52,8 +53,8 @@ class Controls:
         """The whole text of the agent's question or answer; events hold excerpts."""
         raise FleetsimError("a recording holds only excerpts")
 
-    async def wire(self, *, agent: str = "", task: str = "") -> str:
-        """The wire log of an agent or a request as text."""
+    async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[Mapping[str, Any]]:
+        """The exchanges with an agent or about a request after a number, oldest first, as the API has them."""
         raise FleetsimError("a recording has no wire log")
 
     async def save(self, correlation_id: str, indexes: Sequence[int], folder: str) -> Mapping[int, str]:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from textual.pilot import Pilot
 from textual.widget import Widget
@@ -95,6 +96,7 @@ class Desk(Controls):
         self.whole: WholeText | None = None
         self.gate: asyncio.Event | None = None
         self.refused: set[str] = set()
+        self.exchanges: list[Mapping[str, Any]] = []
 
     async def _do(self, *what: str) -> None:
         self.asked.append(what)
@@ -128,9 +130,9 @@ class Desk(Controls):
         await self._do("text", correlation_id)
         return self.whole or WholeText(text="", chars=0, parts=FILES)
 
-    async def wire(self, *, agent: str = "", task: str = "") -> str:
+    async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[Mapping[str, Any]]:
         await self._do("wire", agent, task)
-        return "-> quinn"
+        return [row for row in self.exchanges if row["number"] > after]
 
     async def save(self, correlation_id: str, indexes: Sequence[int], folder: str) -> Mapping[int, str]:
         await self._do("save", correlation_id, folder)

@@ -12,6 +12,7 @@ from textual.widgets import Input
 
 from fleetsim.dashboard.actions import ACTIONS, RECORDING
 from fleetsim.dashboard.chrome import HelpScreen
+from fleetsim.dashboard.wire_screen import WireScreen
 from fleetsim.model.errors import UnknownTarget
 from tests.dashboard.driver import EVENTS, Driver, answered, asking, showing
 from tests.dashboard.journal import NOW, Journal
@@ -87,7 +88,7 @@ CHECKS: dict[str, tuple[str, Check]] = {
     "agent": ("2", lambda ui: ui.pane.id == "agent" and "quinn" in ui.status),
     "columns": ("1", lambda ui: "Columns" in ui.text and ui.focused == "columns"),
     "edit": ("3 r", lambda ui: "no terminal" in ui.status),
-    "wire": ("2", lambda ui: "wire" in asked(ui) and "no terminal" in ui.status),
+    "wire": ("2", lambda ui: isinstance(ui.app.screen, WireScreen)),
     "pager": ("2", lambda ui: "no terminal" in ui.status),
     "quit": ("1", lambda ui: ui.app._exit),
 }

@@ -184,9 +184,10 @@ async def test_the_wire_log_is_the_same_in_this_process_and_over_the_api() -> No
         await here.wire(agent="quinn")
         cid = await submit(t, "echo")
         await asyncio.sleep(5)
-        text = await here.wire(task=cid)
-        assert "you said x" in text
-        assert text == await attached.wire(task=cid)
+        rows = await here.wire(task=cid)
+        assert "you said x" in str(rows)
+        assert rows == await attached.wire(task=cid)
+        assert await attached.wire(task=cid, after=rows[0]["number"]) == rows[1:]
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 from rich.text import Text
 from textual.containers import Vertical
@@ -22,6 +22,7 @@ from fleetsim.dashboard.text import line
 from fleetsim.dashboard.view import QuestionRow, View
 from fleetsim.dashboard.view_tasks import TaskDetail
 from fleetsim.dashboard.widgets import Grid, Page
+from fleetsim.dashboard.wire_screen import WireScreen
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import one_line
 
@@ -221,13 +222,23 @@ class Pane(Vertical):
         pages = (page for page in self.query(Page) if page.display and page.lines)
         return "\n\n".join("\n".join(one.plain for one in page.lines) for page in pages)
 
-    async def action_wire(self) -> None:
+    def action_wire(self) -> None:
+        """Open the wire log of the task or agent."""
         task = self.chosen_task() or ""
-        await self.action_pager(self.host.controls.wire(task=task, agent="" if task else self.copyable() or ""))
+        agent = "" if task else self.copyable() or ""
+        if not task and not agent:
+            self.host.say("no task here", Tone.WARN)
+            return
 
-    async def action_pager(self, text: Awaitable[str] | None = None) -> None:
+        def read(after: int) -> Awaitable[Sequence[Mapping[str, Any]]]:
+            return self.host.controls.wire(task=task, agent=agent, after=after)
+
+        classes = "-ascii" if self.screen.has_class("-ascii") else ""
+        self.app.push_screen(WireScreen(read, task[:8] or agent, classes=classes))
+
+    async def action_pager(self) -> None:
         try:
-            if not (shown := (self.long_text() if text is None else await text).strip()):
+            if not (shown := self.long_text().strip()):
                 raise FleetsimError("no text here")
             await outside.page(self.app, shown + "\n", os.environ)
         except FleetsimError as error:
