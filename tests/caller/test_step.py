@@ -43,6 +43,7 @@ from fleetsim.model.errors import (
     InvalidParams,
     LimitReached,
     MethodNotFound,
+    NotAccepting,
     RpcError,
     TaskNotCancelable,
     TaskNotFound,
@@ -251,6 +252,19 @@ def test_an_unreachable_agent_is_tried_four_times_then_undeliverable() -> None:
     assert sends == 4
     assert only_outcome(hand) is OutcomeKind.UNDELIVERABLE
     assert hand.outcomes[0].blame is Blame.NETWORK
+
+
+def test_a_send_that_the_ledger_did_not_record_waits_for_the_ledger_without_an_end() -> None:
+    hand, sends = Hand.begun(), 1
+    for _ in range(100):
+        hand.tell(SendFailed(error=NotAccepting("PostgreSQL does not answer")))
+        assert hand.track.record.phase is Phase.INTENT
+        sends += len(hand.wait(3).asked_for(Send))
+    assert sends == 101
+    assert not hand.outcomes
+    for _ in range(4):
+        hand.tell(SendFailed(error=Unreachable("refused"))).wait(10)
+    assert only_outcome(hand) is OutcomeKind.UNDELIVERABLE
 
 
 def test_retry_after_is_honoured_and_clamped() -> None:

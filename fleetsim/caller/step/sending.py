@@ -38,6 +38,7 @@ from fleetsim.model.errors import (
     InvalidParams,
     LimitReached,
     MethodNotFound,
+    NotAccepting,
     PushNotSupported,
     RpcError,
     TaskNotFound,
@@ -57,6 +58,9 @@ LOST_MAX = 400
 
 SEARCHES_MAX = 2
 """Searches for the task of an agent that ended its stream without an event."""
+
+LEDGER_WAIT_S = 1.0
+"""How long a send waits at least for a ledger that takes no writes."""
 
 WEBHOOK_WAITS = 10
 """Poll intervals to wait for a webhook if only a webhook can name the task, which may be a long one."""
@@ -152,6 +156,10 @@ def send_failed(context: StepContext, signal: SendFailed) -> None:
         close(context, OutcomeKind.FAILED, Cause.INTERNAL_ERROR, reason)
     elif _maybe_accepted(error):
         _reply_lost(context, str(error))
+    elif isinstance(error, NotAccepting):  # the ledger did not record that the send leaves, so it has not left
+        track.timers[Timer.RETRY] = context.now.mono + LEDGER_WAIT_S * (1 + context.now.jitter)
+        context.not_taken()
+        context.save(phase=Phase.INTENT)
     elif error.retryable:
         _retry_or_end(context, error)
     else:
