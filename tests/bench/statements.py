@@ -76,7 +76,6 @@ async def fill(ledger: SharedLedger, connection: asyncpg.Connection, rows: int) 
         [replace(RequestAccepted.of(_record("closed").request, agent="a", skill="echo"), seq=1, at=make.at(0))]
     )
     assert await ledger.close(make.outcome("closed"))
-    assert await ledger.pass_on(_message("open"))
     for table, source in (
         ("runs", "run_id = 'r-closed'"),
         ("requests", "correlation_id = 'open'"),
@@ -84,10 +83,9 @@ async def fill(ledger: SharedLedger, connection: asyncpg.Connection, rows: int) 
         ("outcomes", "correlation_id = 'closed'"),
         ("questions", "correlation_id = 'open'"),
         ("webhooks", "correlation_id = 'open'"),
-        ("signals", "correlation_id = 'open'"),
         ("events", "seq = 1"),
     ):
-        count = rows // 10 if table in {"runs", "questions", "webhooks", "signals"} else rows
+        count = rows // 10 if table in {"runs", "questions", "webhooks"} else rows
         await _copy(connection, table, source, count)
     await connection.execute("UPDATE journal SET last = (SELECT max(seq) FROM events)")
     await connection.execute("ANALYZE")
