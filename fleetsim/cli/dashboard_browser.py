@@ -22,17 +22,15 @@ from aiohttp.typedefs import Handler
 import fleetsim.dashboard
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.render import line
-from fleetsim.dashboard.viewer import STOP_S, Viewer
-from fleetsim.model.errors import ConfigError, WireError
+from fleetsim.dashboard.viewer import MESSAGE_BYTES_MAX, STOP_S, Viewer
+from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.real import UuidIds
 from fleetsim.runtime.workers import Workers
-from fleetsim.wire.json import parse_untrusted
 
 PLACE_S = 3.0
 """How long a page waits for the place of another that closes."""
 HEARTBEAT_S = 15.0
 """A browser that does not answer for this long has left."""
-MESSAGE_BYTES_MAX = 1024 * 1024
 _OURS = Path(fleetsim.dashboard.__file__).parent
 PAGE = Template((_OURS / "browser.html").read_text(encoding="utf-8"))
 _THEIRS = Path(textual_serve.__file__).parent / "static"
@@ -107,14 +105,14 @@ class BrowserServer:
             raise web.HTTPForbidden(text=f"open http://127.0.0.1:{self._port}/ or http://localhost:{self._port}/\n")
         if origin != f"http://{request.host}":
             raise web.HTTPForbidden(text="a page of another site may not use the dashboard\n")
-        known = compare_digest(request.cookies.get(self._cookie, "").encode(), self._session.encode())
+        known = _same(request.cookies.get(self._cookie, ""), self._session)
         if request.path != "/" or "token" not in request.query:
             if not known:
                 raise web.HTTPForbidden(text="open the newest address that fleetsim dashboard --serve printed\n")
             return await handler(request)
         response = web.Response(text=TO_PAGE, content_type="text/html")
         if not known:
-            if not compare_digest(request.query["token"].encode("utf-8", "replace"), self._token.encode()):
+            if not _same(request.query["token"], self._token):
                 raise web.HTTPForbidden(text="the token is wrong or was used: open the newest address\n")
             self._token = self._ids.secret()
             response.set_cookie(self._cookie, self._session, httponly=True, samesite="Strict")
@@ -154,8 +152,8 @@ class BrowserServer:
             async with Viewer(self._argv, width=width, height=height) as viewer, Workers("viewer") as workers:
                 workers.start(_draw(viewer, socket), name="draw")
                 async for message in socket:
-                    if message.type is WSMsgType.TEXT:
-                        await _take(viewer, message.data, socket)
+                    if message.type is WSMsgType.TEXT and (reply := await viewer.take(message.data)):
+                        await socket.send_str(reply)
         finally:
             self._sockets.discard(socket)
             self._places.release()
@@ -165,25 +163,15 @@ class BrowserServer:
         await asyncio.gather(*(socket.close() for socket in self._sockets))
 
 
+def _same(given: str, secret: str) -> bool:
+    return compare_digest(given.encode("utf-8", "replace"), secret.encode())
+
+
 async def _draw(viewer: Viewer, socket: web.WebSocketResponse) -> None:
     with suppress(ConnectionError):
         async for drawing in viewer:
             await socket.send_bytes(drawing)
         await socket.close()
-
-
-async def _take(viewer: Viewer, text: str, socket: web.WebSocketResponse) -> None:
-    """Pass a message of textual.js on; one in another form is left out."""
-    with suppress(WireError):
-        match parse_untrusted(text.encode("utf-8", "replace"), bytes_max=MESSAGE_BYTES_MAX):
-            case ["stdin", str(typed)]:
-                await viewer.type(typed)
-            case ["resize", {"width": int(width), "height": int(height)}]:
-                await viewer.resize(width, height)
-            case ["ping", str(sent)]:
-                await socket.send_json(["pong", sent[:20]])
-            case ["focus" | "blur" as what]:
-                await viewer.focus(given=what == "focus")
 
 
 async def serve(common: CommonOptions, argv: Sequence[str], *, port: int, viewers_max: int) -> None:

@@ -11,10 +11,13 @@ from contextlib import suppress
 from tempfile import TemporaryFile
 from typing import Self
 
+from fleetsim.model.errors import WireError
 from fleetsim.model.text import neutralise
+from fleetsim.wire.json import parse_untrusted
 
 STOP_S = 10.0
 """How long the process has to end by itself."""
+MESSAGE_BYTES_MAX = 1024 * 1024
 ERROR_BYTES_MAX = 8 * 1024
 COLUMNS_MAX, ROWS_MAX = 500, 200
 SERVE_VARIABLE = "FLEETSIM_DASHBOARD_SERVE"
@@ -69,16 +72,20 @@ class Viewer:
         if error := neutralise(self._errors.read(ERROR_BYTES_MAX).decode("utf-8", "replace"), limit=ERROR_BYTES_MAX):
             yield b"\x1b[?1049l" + error.replace("\n", "\r\n").encode()
 
-    async def type(self, text: str) -> None:
-        await self._write(b"D", text.encode("utf-8", "replace"))
-
-    async def resize(self, width: int, height: int) -> None:
-        """Give it so many columns and rows, within limits."""
-        width, height = _within(width, height)
-        await self._write(b"M", json.dumps({"type": "resize", "width": width, "height": height}).encode())
-
-    async def focus(self, *, given: bool) -> None:
-        await self._write(b"M", b'{"type": "focus"}' if given else b'{"type": "blur"}')
+    async def take(self, text: str) -> str:
+        """Pass a message of textual.js on, and return the reply to a ping. One in another form is left out."""
+        with suppress(WireError):
+            match parse_untrusted(text.encode("utf-8", "replace"), bytes_max=MESSAGE_BYTES_MAX):
+                case ["stdin", str(typed)]:
+                    await self._write(b"D", typed.encode("utf-8", "replace"))
+                case ["resize", {"width": int(width), "height": int(height)}]:
+                    width, height = _within(width, height)
+                    await self._write(b"M", json.dumps({"type": "resize", "width": width, "height": height}).encode())
+                case ["focus" | "blur" as what]:
+                    await self._write(b"M", json.dumps({"type": what}).encode())
+                case ["ping", str(sent)]:
+                    return json.dumps(["pong", sent[:20]])
+        return ""
 
     async def _write(self, kind: bytes, payload: bytes) -> None:
         stdin = self._process.stdin

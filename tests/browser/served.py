@@ -71,6 +71,10 @@ class Served:
         return self.process.wait(30)
 
 
+def command_line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
 def recording(folder: Path) -> Path:
     path = folder / "hour.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in (start(), *told(EVENTS))))

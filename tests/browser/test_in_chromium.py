@@ -15,7 +15,7 @@ import pytest_asyncio
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.model.text import neutralise
 from tests.browser.chromium import Tab, chromium, open_tab
-from tests.browser.served import recording, running, serving, until
+from tests.browser.served import command_line, recording, running, serving, until
 from tests.cli.world import Shell
 from tests.dashboard.escapes import WALK, foreign
 from tests.house.tree import TOP as ROOT
@@ -92,10 +92,6 @@ async def test_a_person_walks_answers_and_fires(fleet: Fleet) -> None:
             assert tab.trouble == []
             await tab.page.close()
         await until(lambda: served.viewers == [])
-
-
-def command_line(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_text()
 
 
 async def until_completed(fleet: Fleet, correlation_id: str, word: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ import aiohttp
 import pytest
 
 from tests import command
-from tests.browser.served import Served, recording, serving, until
+from tests.browser.served import Served, command_line, recording, serving, until
 from tests.cli.world import Shell
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
@@ -81,6 +82,11 @@ async def test_other_hosts_and_origins_are_refused(served: Served) -> None:
                 await session.ws_connect("/ws", origin=origin)
             assert error.value.status == 403
         assert await status(session, "/", Origin="http://evil.example") == 403
+    head = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\nCookie: fleetsim-{port}="
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
+    writer.write(head.encode() + b"\xff\xfe\r\n\r\n")
+    assert b"403" in await reader.readline()
+    writer.close()
     assert served.viewers == []
 
 
@@ -174,6 +180,20 @@ def test_without_the_extra_the_command_that_installs_it_is_named(tmp_path: Path)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "pip install 'fleetsim[web]'" in said
+
+
+async def test_a_hub_at_an_address_is_shown_with_the_key_of_a_variable(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    shell.write("agents.yaml", "agents:\n  - {name: scout, url: http://127.0.0.1:9/a2a}\n")
+    with shell.up():
+        url = next(line for line in shell.told if line.startswith("hub at ")).split()[2].rstrip(",")
+        key = (tmp_path / "state" / "api-key").read_text().strip()
+        words = (url, "--key-env", "HUB_KEY", "--proxy", "none")
+        with serving(tmp_path, *words, env={"HUB_KEY": key, "FLEETSIM_STATE": str(tmp_path / "none")}) as served:
+            async with browser(served) as session, viewer(session, served) as socket:
+                await until_bytes(socket, b"LIVE")
+                pids = (served.process.pid, *served.viewers)
+                assert not any(key in command_line(pid) for pid in pids)
 
 
 async def test_a_port_in_use_is_named(served: Served, tmp_path: Path) -> None:
