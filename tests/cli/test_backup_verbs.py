@@ -20,7 +20,6 @@ from fleetsim.client.hub_client import HubClient
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import FleetsimError
 from fleetsim.runtime.real import running_runtime
-from tests import command
 from tests.cli.world import Shell
 
 pytestmark = pytest.mark.sockets
@@ -174,18 +173,6 @@ def test_each_mistake_has_one_sentence_with_the_next_step(shell: Shell) -> None:
         assert shell.run("health").returncode == 0
     with shell.up("--memory"):
         wrong("backup", "c")
-
-
-def test_an_interrupted_backup_leaves_no_folder(shell: Shell) -> None:
-    with shell.up():
-        pass
-    process = command.start(("backup", "b"), shell.home, shell.environment())
-    process.send_signal(signal.SIGINT)
-    assert process.wait(30) in {130, 0, -signal.SIGINT}
-    assert process.stderr is not None
-    process.stderr.close()
-    if process.returncode:
-        assert sorted(path.name for path in shell.home.iterdir()) == ["agents.yaml", "state"]
 
 
 def test_a_full_disk_is_named_and_leaves_no_folder(shell: Shell) -> None:

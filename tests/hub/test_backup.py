@@ -216,3 +216,20 @@ async def test_a_ledger_that_the_hub_does_not_use_is_not_backed_up(
             back_up(state, tmp_path / "b", START, quiet)
         state.withdraw(os.getpid())
     back_up(state, tmp_path / "b", START, quiet)
+
+
+async def test_ctrl_c_in_the_middle_leaves_everything_as_it_was(
+    state: StateDir, tmp_path: Path, runtime: Runtime
+) -> None:
+    def interrupt(*_: int) -> None:
+        raise KeyboardInterrupt
+
+    await requests(state, runtime, "c-1")
+    with pytest.raises(KeyboardInterrupt):
+        back_up(state, tmp_path / "b", START, interrupt)
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+    done = back_up(state, tmp_path / "b", START, quiet)
+    before = {path.name: path.read_bytes() for path in state.path.iterdir()}
+    with pytest.raises(KeyboardInterrupt):
+        restore(state, done.path, at(1), interrupt, take_over=True)
+    assert {path.name: path.read_bytes() for path in state.path.iterdir()} == before
