@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +68,7 @@ class AskOptions:
     detach: bool = False
     timeout_s: float = 300.0
     follow_id: str | None = None
+    wire_log: str | None = None
     task_id: str | None = None
     context_id: str | None = None
     parent_id: str | None = None
@@ -116,6 +119,9 @@ async def reach(common: CommonOptions, ask: AskOptions, *, interface: str = "cli
 
         address = find_hub(common)
         if address is not None and not (address.demo and await _is_own(common, ask.agent)):
+            if ask.wire_log is not None:
+                hint = "give the agent's URL, or read the hub's wire log: docs/howto/see-the-wire.md"
+                raise ConfigError("the running hub sends this request, and --wire-log records our own", hint=hint)
             async with connect(common) as hub:
                 yield hub.agent(ask.agent, interface=interface)
             return
@@ -170,7 +176,7 @@ async def agent_client(common: CommonOptions, ask: AskOptions) -> AsyncIterator[
     stream = StreamLimits(line_bytes_max=size, event_bytes_max=size, stream_bytes_max=2 * size)
     limits = ClientLimits(body_bytes_max=size, stream=stream)
     entry = None if is_url(ask.agent) else await agent_entry(common, ask.agent)
-    async with running_runtime() as runtime:
+    async with running_runtime() as plain, wire_logged(plain, ask.agent, ask.wire_log) as runtime:
         if entry is None:
             yield client_for(ask, runtime, limits)
             return
@@ -186,6 +192,32 @@ async def agent_client(common: CommonOptions, ask: AskOptions) -> AsyncIterator[
             limits=limits,
             way=way_given(ask.proxy, ask.ca, entry.way),
         )
+
+
+@asynccontextmanager
+async def wire_logged(runtime: Runtime, agent: str, file: str | None) -> AsyncIterator[Runtime]:
+    """The runtime with a record of its exchanges, which is written to ``file`` at the end; unchanged without a file.
+
+    Only the user can read the file: users' texts are in it. Raises ConfigError if it cannot be written.
+    """
+    if file is None:
+        yield runtime
+        return
+    from fleetsim.api.wire_rows import as_text  # most calls have no log
+    from fleetsim.hub.rows import wire_row
+    from fleetsim.runtime.wire_log import WireLog
+
+    log = WireLog(runtime.clock)
+    log.keep_on()
+    try:
+        yield replace(runtime, transport=log.tap(runtime.transport, agent))
+    finally:
+        rows = [wire_row(entry) for entry in log.read(agent)]
+        text = as_text(rows) if rows else "Nothing was sent."
+        if file == "-":
+            sys.stderr.write(f"{text}\n")
+        else:
+            await runtime.files.write(Path(file), f"{text}\n".encode("utf-8", "replace"))
 
 
 def way_given(proxy: str | None, ca: str | None, way: WayOut | None = None) -> WayOut:

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 from msgspec import to_builtins
 
 from fleetsim.caller.fleet_written import agent_name, suggested_entry
 from fleetsim.cli import render
 from fleetsim.cli.main import CommonOptions, Exit, exit_for
 from fleetsim.cli.options import auth_options, pin_options, signer_option, way_options
-from fleetsim.client.card_facts import CardChange, CardFacts
+from fleetsim.client.card_facts import CardChange, CardFacts, LockedCards
 from fleetsim.model.errors import ConfigError, FleetsimError, WireError
 from fleetsim.model.security import in_words, requested_schemes
 from fleetsim.model.text import one_line
@@ -28,7 +27,6 @@ from fleetsim.wire.cards import read_card
 from fleetsim.wire.json import parse_untrusted
 
 LOCK = "cards.lock.json"
-_SCHEMA = "fleetsim/card-lock/1"
 _FILE_BYTES_MAX = 8 * 1024 * 1024
 _AT_ONCE = 8
 _WRITE = "write it with `fleetsim card lock`"
@@ -165,7 +163,7 @@ def diff(common: CommonOptions, /, before: str, now: str, breaking: bool, **how:
     """
 
     async def read() -> tuple[CardFacts, CardFacts]:
-        return await _promise(common, before, how), await _promise(common, now, how)
+        return await _facts(common, before, how), await _facts(common, now, how)
 
     first, second = asyncio.run(read())
     return _show(common, [("", change) for change in first.changes_to(second)], {}, breaking=breaking)
@@ -196,27 +194,22 @@ def lock(
     path = path or common.agents_yaml.with_name(LOCK)
     if check and not path.exists():
         raise ConfigError(f"there is no {path}", hint=_WRITE)
-    locked = asyncio.run(_read_lock(path)) if path.exists() else {}
-    if check and (unknown := [name for name in agents if name not in locked]):
+    locked = asyncio.run(_read_lock(path)) if path.exists() else LockedCards(agents={})
+    if check and (unknown := [name for name in agents if name not in locked.agents]):
         raise ConfigError(f"{path} has no agent {unknown[0]!r}", hint=f"fleetsim card lock {unknown[0]}")
-    read, failed = asyncio.run(_promises(common, agents, how))
-    changes = [(name, change) for name in read if name in locked for change in locked[name].changes_to(read[name])]
-    changes += [(name, CardChange(text="is not in the lock")) for name in read if name not in locked]
-    gone = [name for name in locked if name not in {*read, *failed}] if not agents else []
+    read, failed = asyncio.run(_facts_of_all(common, agents, how))
+    changes = list(locked.changes_to(read))
+    gone = [] if agents else [name for name in locked.agents if name not in {*read, *failed}]
     changes += [(name, CardChange(text="left the enabled agents of agents.yaml", breaking=True)) for name in gone]
     if check:
         return _show(common, changes, failed, breaking=breaking)
-    for name, error in failed.items():
-        common.note(f"{name}: {error}")
     if failed:
-        raise next(iter(failed.values()))
-    merged = {**locked, **read} if agents else read
-    document = {"schema": _SCHEMA, "agents": {name: to_builtins(merged[name]) for name in sorted(merged)}}
-    try:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from None
-    for name, change in changes if locked else ():
+        name, error = next(iter(failed.items()))
+        common.note(f"the card of {name} cannot be read; nothing was written")
+        raise error
+    cards = LockedCards(agents={**locked.agents, **read} if agents else read)
+    asyncio.run(DiskFiles().write(path, cards.file(), mode=0o644))
+    for name, change in changes if locked.agents else ():
         common.note(f"{name}: {change}")
     if common.as_json:
         render.emit_json({"written": str(path), "agents": sorted(read)})
@@ -244,13 +237,15 @@ def _show(
     for name, error in failed.items():
         common.warn(f"not read: {name}: {error}")
     count = sum(change.breaking for _, change in changes)
-    common.note(f"{len(changes)} differences, {count} of them break callers" if changes else "no difference")
+    common.note(
+        f"{len(changes)} differences, {count} of them break callers" if changes else "no difference in what was read"
+    )
     if count if breaking else changes:
         return Exit.FAILED
     return exit_for(next(iter(failed.values()))) if failed else Exit.OK
 
 
-async def _promises(
+async def _facts_of_all(
     common: CommonOptions, agents: Iterable[str], how: Mapping[str, Any]
 ) -> tuple[dict[str, CardFacts], dict[str, FleetsimError]]:
     """The promises of the agents by name, and the errors of those whose card cannot be read."""
@@ -264,7 +259,7 @@ async def _promises(
     async def read(agent: str) -> CardFacts | FleetsimError:
         async with turns:
             try:
-                return await _promise(common, agent, how)
+                return await _facts(common, agent, how)
             except ConfigError:
                 raise
             except FleetsimError as error:
@@ -278,7 +273,7 @@ async def _promises(
     )
 
 
-async def _promise(common: CommonOptions, agent: str, how: Mapping[str, Any]) -> CardFacts:
+async def _facts(common: CommonOptions, agent: str, how: Mapping[str, Any]) -> CardFacts:
     """The promise of a card at a URL, of an agent of agents.yaml, or in a file. Raises FleetsimError."""
     from fleetsim.cli.ask import AskOptions, agent_client, is_url
 
@@ -293,16 +288,9 @@ async def _promise(common: CommonOptions, agent: str, how: Mapping[str, Any]) ->
         return CardFacts.of(await client.discover(), client.url)
 
 
-async def _read_lock(path: Path) -> dict[str, CardFacts]:
-    """The promises in a lock. Raises ConfigError for a broken one."""
-    document = await DiskFiles().read(path, bytes_max=_FILE_BYTES_MAX)
+async def _read_lock(path: Path) -> LockedCards:
+    """The cards in a lock. Raises ConfigError for a broken one."""
     try:
-        return msgspec.json.decode(document, type=_Lock).agents
-    except msgspec.MsgspecError as error:
-        raise ConfigError(
-            f"{path} cannot be read as a lock of cards: {one_line(str(error), 200)}", hint=_WRITE
-        ) from None
-
-
-class _Lock(msgspec.Struct, tag=_SCHEMA, tag_field="schema"):
-    agents: dict[str, CardFacts]
+        return LockedCards.read(await DiskFiles().read(path, bytes_max=_FILE_BYTES_MAX))
+    except WireError as error:
+        raise ConfigError(f"{path} cannot be read as a lock: {error}", hint=_WRITE) from None

@@ -13,7 +13,7 @@ import click
 
 from fleetsim.check.requirement import PROFILES
 from fleetsim.cli.main import CommonOptions, Exit
-from fleetsim.cli.options import auth_options, pin_options, signer_option, timeout_option
+from fleetsim.cli.options import auth_options, pin_options, signer_option, timeout_option, wire_log_option
 from fleetsim.cli.render import emit_json, lines
 from fleetsim.wire.dialect import DIALECTS
 
@@ -61,6 +61,7 @@ from fleetsim.wire.dialect import DIALECTS
     "--watch", type=float, metavar="SECONDS", help="Run again after this time, or on Enter; 0: on Enter only."
 )
 @click.option("--verbose", is_flag=True, help="List every row, by its id.")
+@wire_log_option
 @click.option("--list", "listing", is_flag=True, help="List the checklist and do nothing.")
 @click.pass_obj
 def check(common: CommonOptions, /, url: str | None, **options: Any) -> int:
@@ -105,6 +106,8 @@ def check(common: CommonOptions, /, url: str | None, **options: Any) -> int:
         raise click.UsageError(f"Which agent? Give its URL, e.g. {ways}")
     if app is None and (options["loggers"] or options["store"]):
         raise click.UsageError("--logger and --store look into an agent that --app runs")
+    if app is not None and options["wire_log"] is not None:
+        raise click.UsageError("--wire-log is for an agent that is called over the network")
     if not requirements:
         raise click.UsageError(f"No row fits {', '.join(options['only'])}. See 'fleetsim check --list'.")
     return check_run.run(common, url or "", requirements, options, command=_command(url or "", options))

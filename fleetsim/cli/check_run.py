@@ -21,7 +21,7 @@ from fleetsim.check.listener import Listener, host_port, socket_listener, usual_
 from fleetsim.check.report import BASELINE_BYTES_MAX, Report, read_baseline, stale, write_baseline
 from fleetsim.check.requirement import ONCE, Requirement
 from fleetsim.check.runner import run_check
-from fleetsim.cli.ask import agent_entry, credentials_given, is_url, way_given
+from fleetsim.cli.ask import agent_entry, credentials_given, is_url, way_given, wire_logged
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import STDOUT, Typed, in_repository, no_commands, report_files, with_scheme
 from fleetsim.cli.render import emit_json, line, lines
@@ -51,6 +51,7 @@ class CheckPlan:
     verbose: bool
     command: str
     file: str
+    wire_log: str | None = None
     against: CheckPlan | OtherSide | None = None
 
 
@@ -144,6 +145,7 @@ def _plan(
         verbose=options["verbose"],
         command=command,
         file=file,
+        wire_log=options["wire_log"],
     )
 
 
@@ -164,7 +166,8 @@ def tell_list(common: CommonOptions, requirements: tuple[Requirement, ...]) -> i
 
 async def _run(common: CommonOptions, plan: CheckPlan, watch: float | None) -> int:
     async with AsyncExitStack() as stack:
-        runtime = await stack.enter_async_context(running_runtime(seed=plan.options.seed))
+        plain = await stack.enter_async_context(running_runtime(seed=plan.options.seed))
+        runtime = await stack.enter_async_context(wire_logged(plain, plan.target.url, plan.wire_log))
         listener = None
         if plan.listen is not None:
             listener = await stack.enter_async_context(socket_listener(*plan.listen, seen_as=plan.seen_as))

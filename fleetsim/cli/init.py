@@ -28,6 +28,7 @@ from fleetsim.model.card import ProofState
 from fleetsim.model.errors import ConfigError, FleetsimError, NoSharedInterface
 from fleetsim.model.security import in_words, requested_schemes
 from fleetsim.model.text import one_line
+from fleetsim.runtime.files import create_all
 from fleetsim.runtime.ports import SYSTEM_CA
 
 if TYPE_CHECKING:
@@ -160,41 +161,10 @@ def _names_in(path: Path) -> list[str]:
 
 
 def _write(path: Path, agents: str, first: tuple[str, str] | None) -> tuple[list[Path], list[Path]]:
-    """Write all files or none, agents.yaml last; what is there beside it stays. Returns (written, kept).
-
-    Raises:
-        ConfigError: a file could not be written; those written before it are gone again.
-    """
+    """Write all files or none, agents.yaml last; what is there beside it stays. Returns (written, kept)."""
     from fleetsim.hub.schemas import file_schemas
 
     files: dict[Path, str] = {path.parent / SCHEMA_FOLDER / name: text for name, text in file_schemas().items()}
     if first is not None:
         files[path.parent / first[0]] = first[1]
-    files[path] = agents
-    written: list[Path] = []
-    unchanged: list[Path] = []
-    folders: list[Path] = []
-    try:
-        for file, text in files.items():
-            missing = [folder for folder in file.parents if not folder.exists()]
-            for folder in reversed(missing):
-                folder.mkdir()
-                folders.append(folder)
-            if file is not path and os.path.lexists(file):
-                unchanged.append(file)
-                continue
-            with open(file, "x", encoding="utf-8") as opened:
-                written.append(file)
-                opened.write(text)
-    except BaseException as error:
-        for file in written:
-            with suppress(OSError):
-                file.unlink()
-        for folder in reversed(folders):
-            with suppress(OSError):
-                folder.rmdir()
-        if isinstance(error, OSError):
-            reason = (error.strerror or str(error)).lower()
-            raise ConfigError(f"cannot write {error.filename or path}: {reason}; nothing was written") from None
-        raise
-    return written, unchanged
+    return create_all({**files, path: agents}, must=path)

@@ -79,6 +79,13 @@ signer_option = click.option(
 )
 
 
+wire_log_option = click.option(
+    "--wire-log",
+    metavar="FILE",
+    help="At the end, write the newest 200 requests and replies to FILE (- is stderr), secrets masked.",
+)
+
+
 report_option = click.option(
     "--report",
     "reports",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -38,24 +37,20 @@ def _agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("task_id", metavar="ID")(agent(call_options(click.pass_obj(command))))
 
 
-@asynccontextmanager
-async def _agent_with(common: CommonOptions, ask: AskOptions, task_id: str) -> AsyncIterator[tuple[AgentClient, str]]:
-    """The agent that has the task, and the task's id there."""
-    if not ask.agent:
-        async with connect(common) as hub:
-            row = await hub.task(await request_id(hub, task_id))
-        if not row.get("taskId"):
-            raise UnknownTarget("the request has no task at its agent", hint="see: fleetsim task get " + task_id)
-        ask, task_id = replace(ask, agent=row["agent"]), row["taskId"]
-    async with agent_client(common, ask) as client:
-        yield client, task_id
-
-
 def _at_agent(
     common: CommonOptions, how: dict[str, Any], task_id: str, work: Callable[[AgentClient, str], Awaitable[T]]
 ) -> T:
+    """What ``work`` brings from the agent that has the task, called with the task's id there."""
+
     async def run() -> T:
-        async with _agent_with(common, AskOptions.given(**how), task_id) as (client, there):
+        ask, there = AskOptions.given(**how), task_id
+        if not ask.agent:
+            async with connect(common) as hub:
+                row = await hub.task(await request_id(hub, task_id))
+            if not row.get("taskId"):
+                raise UnknownTarget("the request has no task at its agent", hint="see: fleetsim task get " + task_id)
+            ask, there = replace(ask, agent=row["agent"]), row["taskId"]
+        async with agent_client(common, ask) as client:
             return await work(client, there)
 
     return asyncio.run(run())

@@ -26,7 +26,7 @@ from fleetsim.cli.ask import (
 )
 from fleetsim.cli.ask import exit_status as status_of
 from fleetsim.cli.main import CommonOptions, Exit, NoAnswer
-from fleetsim.cli.options import TEXT_MAX_HELP, TEXT_MAX_MAX, call_options, timeout_option
+from fleetsim.cli.options import TEXT_MAX_HELP, TEXT_MAX_MAX, call_options, timeout_option, wire_log_option
 from fleetsim.cli.parts import (
     SavedParts,
     data_option,
@@ -93,6 +93,7 @@ def _parent_id(_context: click.Context, _option: click.Parameter, value: str | N
 @call_options
 @click.option("--text-max", type=click.IntRange(1, TEXT_MAX_MAX), help=TEXT_MAX_HELP)
 @click.option("--exit-status", is_flag=True, help="Exit 1 if the task failed, 7 if it waits for somebody.")
+@wire_log_option
 @click.pass_obj
 def send(
     common: CommonOptions,

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from urllib.parse import urlsplit
 
-from msgspec import Struct, structs
+from msgspec import MsgspecError, Struct, json, structs
 
 from fleetsim.model.card import AgentCard, AgentInterface, AgentSkill, ProofState
+from fleetsim.model.errors import WireError
 from fleetsim.model.security import in_words, requested_schemes
 from fleetsim.model.text import one_line
 from fleetsim.wire.cards import major_minor
@@ -112,6 +113,33 @@ class CardFacts(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
         for name in ("name", "description"):
             if getattr(self, name) != getattr(now, name):
                 yield CardChange(text=name)
+
+
+class LockedCards(Struct, frozen=True, tag="fleetsim/card-lock/1", tag_field="schema"):
+    """The cards of a fleet by the names of its agents, as a file keeps them."""
+
+    agents: dict[str, CardFacts]
+
+    @classmethod
+    def read(cls, content: bytes) -> LockedCards:
+        """Raises WireError."""
+        try:
+            return json.decode(content, type=cls)
+        except MsgspecError as error:
+            raise WireError(one_line(str(error), _CHARS_MAX)) from None
+
+    def file(self) -> bytes:
+        """The content of the file, sorted."""
+        ordered = structs.replace(self, agents=dict(sorted(self.agents.items())))
+        return json.format(json.encode(ordered), indent=2) + b"\n"
+
+    def changes_to(self, read: Mapping[str, CardFacts]) -> Iterator[tuple[str, CardChange]]:
+        """The differences of the cards in ``read``, each with its agent."""
+        for name, now in read.items():
+            if (before := self.agents.get(name)) is None:
+                yield name, CardChange(text="is not in the lock")
+            else:
+                yield from ((name, change) for change in before.changes_to(now))
 
 
 def _added(before: Collection[str], now: Collection[str]) -> list[str]:

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,11 +127,15 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()
 
 
+_OPEN_FILES = frozenset({"/dev", "/dev/fd"})
+"""Folders of links to files that are open, such as /dev/stderr: a link must not be replaced."""
+
+
 def _write(path: Path, data: bytes, mode: int | None) -> None:
     temporary = None
     try:
-        if path.is_char_device() or path.is_fifo():
-            with path.open("wb") as device:
+        if path.is_char_device() or path.is_fifo() or str(path.parent) in _OPEN_FILES:
+            with path.open("ab") as device:
                 device.write(data)
             return
         temporary = _beside(path, data, mode if mode is not None else stat.S_IMODE(path.stat().st_mode))
@@ -336,3 +340,39 @@ class FileWatch:
 
     async def _list(self) -> dict[Path, str]:
         return {stamp.path: stamp.digest for stamp in await self._listing()}
+
+
+def create_all(files: Mapping[Path, str], must: Path) -> tuple[list[Path], list[Path]]:
+    """Write new files, all or none, and the folders that they need. A file that is there stays, except that ``must`` is
+    an error then. Returns (written, kept).
+
+    Raises:
+        ConfigError: a file could not be written; those written before it are gone again.
+    """
+    written: list[Path] = []
+    unchanged: list[Path] = []
+    folders: list[Path] = []
+    try:
+        for file, text in files.items():
+            missing = [folder for folder in file.parents if not folder.exists()]
+            for folder in reversed(missing):
+                folder.mkdir()
+                folders.append(folder)
+            if file != must and os.path.lexists(file):
+                unchanged.append(file)
+                continue
+            with open(file, "x", encoding="utf-8") as opened:
+                written.append(file)
+                opened.write(text)
+    except BaseException as error:
+        for file in written:
+            with suppress(OSError):
+                file.unlink()
+        for folder in reversed(folders):
+            with suppress(OSError):
+                folder.rmdir()
+        if isinstance(error, OSError):
+            reason = (error.strerror or str(error)).lower()
+            raise ConfigError(f"cannot write {error.filename or must}: {reason}; nothing was written") from None
+        raise
+    return written, unchanged

@@ -258,3 +258,11 @@ async def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
     await DiskFiles().write(pipe, b"report")
     assert await reading == b"report"
     assert pipe.is_fifo()
+
+
+async def test_an_open_file_is_written_to_by_its_descriptor(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        log.write(b"before ")
+        log.flush()
+        await DiskFiles().write(Path(f"/dev/fd/{log.fileno()}"), b"report")
+    assert (tmp_path / "log").read_bytes() == b"before report"
