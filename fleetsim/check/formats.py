@@ -25,7 +25,7 @@ h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
 .verdict{font-size:1.25rem;font-weight:700}.pass{color:var(--good)}.fail{color:var(--bad)}.warn{color:var(--warn)}
 .dim{color:var(--dim)}dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem}dd{margin:0}
 table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid #8884;
-vertical-align:top}td.n{text-align:right}pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#8881;
+vertical-align:top}td.n,th.n{text-align:right}pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#8881;
 padding:.75rem;font-size:.82rem}details{margin:.4rem 0}article{border-left:4px solid var(--bad);padding-left:1rem;
 margin:1.2rem 0}article.SHOULD{border-color:var(--warn)}article.MAY{border-color:var(--dim)}
 @media print{details>*{display:block}}
@@ -170,7 +170,7 @@ def _html_head(report: Report) -> Iterator[str]:
 
 
 def _html_totals(report: Report) -> Iterator[str]:
-    heads = "".join(f"<th>{verdict}</th>" for verdict in Verdict)
+    heads = "".join(f'<th class="n">{verdict}</th>' for verdict in Verdict)
     yield f"<h2>Totals</h2><table><tr><th>Section</th>{heads}</tr>"
     for name, counts in report.section_totals().items():
         cells = "".join(f'<td class="n">{counts[verdict]}</td>' for verdict in Verdict)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fleetsim.cli.main import CommonOptions
+from fleetsim.cli.terminal import rewrite
 from fleetsim.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def _state(common: CommonOptions) -> StateDir:
 def _progress(left: int, pages: int) -> None:
     """Count up on a terminal while a large file is copied."""
     if pages >= _SHOWN_FROM_PAGES and sys.stderr.isatty():
-        click.echo(f"\r{100 * (pages - left) // pages:3} % copied", err=True, nl=left == 0)
+        rewrite(f"{100 * (pages - left) // pages:3} % copied" if left else "")
 
 
 def _show(common: CommonOptions, done: CopyReport, schema: str, line: str) -> None:

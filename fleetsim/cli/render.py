@@ -58,16 +58,19 @@ IDS = frozenset({"ID", "QUESTION"})
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]], *, right: frozenset[int] = frozenset()) -> None:
-    """Columns padded to their widest cell; ``right`` names columns that align right."""
+    """Columns padded to their widest cell; ``right`` align right. On a terminal the last is cut: a row may not wrap."""
     limits = [ID_CHARS_MAX if name in IDS else CELL_CHARS_MAX for name in head]
     cells = [
         [one_line("-" if c is None else str(c), limit) for c, limit in zip(row, limits, strict=True)] for row in rows
     ]
     lines = [list(head), *cells]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    if sys.stdout.isatty():
+        room = shutil.get_terminal_size().columns - sum(widths[:-1]) - 2 * len(widths[:-1])
+        widths[-1] = min(widths[-1], max(12, room))
     for row in lines:
         padded = (
-            text.rjust(width) if i in right else text.ljust(width)
+            one_line(text, width).rjust(width) if i in right else one_line(text, width).ljust(width)
             for i, (text, width) in enumerate(zip(row, widths, strict=True))
         )
         click.echo("  ".join(padded).rstrip())
@@ -107,8 +110,7 @@ class AgentText:
 def quote(label: str, text: str, *, plain: bool, err: bool = False) -> None:
     """A label and an agent's text: below it on a terminal, else beside it."""
     on_terminal = text and (sys.stderr if err else sys.stdout).isatty()
-    if text:
-        click.echo(indented(label if on_terminal else f"{label}: {text}"), err=err)
+    click.echo(indented(label if on_terminal or not text else f"{label}: {text}"), err=err)
     if on_terminal:
         AgentText(plain=plain, err=err).end(text)
 

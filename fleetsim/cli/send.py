@@ -302,10 +302,8 @@ def _tell_person(common: CommonOptions, ask: AskOptions, result: FollowResult, s
     ids = f" (task {result.correlation_id or result.task_id})" if result.correlation_id or result.task_id else ""
     took = "" if _unseen(ask, result) else f" in {render.seconds(result.duration_s)}"
     ended = f"{render.word(result.state, plain=common.ascii)}{took}{cost}{ids}"
-    if result.reason and not common.quiet:
+    if not common.quiet:
         render.quote(ended, result.reason, plain=common.ascii, err=True)
-    else:
-        common.note(ended)
     for warning in result.warnings:
         common.note(f"warning: {warning}")
     if result.truncated:

@@ -189,7 +189,8 @@ def get(
             ]
         )
         for label in ("reason", "text"):
-            render.quote(label, row.get(label) or "", plain=common.ascii)
+            if row.get(label):
+                render.quote(label, row[label], plain=common.ascii)
         if row["state"] == TaskState.COMPLETED and not row.get("text"):
             common.note(placeholder(row.get("skill"), row["agent"]))
         list_parts(common, result.parts, result.parts_total, next_step=download_command(ask, result))

@@ -44,8 +44,7 @@ class Progress:
         text = one_line(text, 160)
         if self._quiet or self._done.is_set() or text in {"", self._remark}:
             return
-        self._remark = text
-        self._what = GUTTER + text
+        self._remark, self._what = text, GUTTER + text
         self._write(self._what)
 
     def close(self) -> None:

@@ -90,9 +90,9 @@ async def test_text_at_the_command_line_by_url_and_through_the_hub(tmp_path: Pat
         assert (len(got["text"]), got["truncated"], got["textChars"]) == (TEXT_CHARS_MAX, True, 1_100_000)
 
 
-def test_a_terminal_gets_text_that_cannot_fool_it_and_all_of_it() -> None:
+def printed(said: str) -> str:
+    """What the statement writes to a terminal of 80 columns."""
     terminal, screen = pty.openpty()
-    said = "render.AgentText().end('\\x1b[2Jred\\u202e' + 'x' * 70_000 + 'END')"
     command = [sys.executable, "-c", f"from fleetsim.cli import render; {said}"]
     with subprocess.Popen(command, stdout=screen):
         os.close(screen)
@@ -101,7 +101,20 @@ def test_a_terminal_gets_text_that_cannot_fool_it_and_all_of_it() -> None:
             while chunk := os.read(terminal, 65_536):
                 seen += chunk
     os.close(terminal)
-    text = seen.decode()
+    return seen.decode()
+
+
+def test_a_row_of_a_table_is_cut_at_the_width_of_a_terminal() -> None:
+    rows = "[['completed', 'x' * 20, 'says ' * 6 + 'completed'], ['failed', 'y', 'short']]"
+    lines = printed(f"render.table(['STATE', 'ID', 'TEXT'], {rows}, right=frozenset())").splitlines()
+    assert len(lines) == 3
+    assert max(map(len, lines)) <= 80
+    long = printed("render.table(['STATE', 'ID', 'TEXT'], [['completed', 'x' * 60, 'says ' * 40]])").splitlines()
+    assert [len(line) for line in long if "says" in line] == [9 + 2 + 60 + 2 + 12]
+
+
+def test_a_terminal_gets_text_that_cannot_fool_it_and_all_of_it() -> None:
+    text = printed("render.AgentText().end('\\x1b[2Jred\\u202e' + 'x' * 70_000 + 'END')")
     assert [bad for bad in ("\x1b", "\u202e") if bad in text] == []
     assert text.strip()[-3:] == "END"
     assert text.count("x") == 70_000

@@ -177,7 +177,7 @@ class CeremoniesPane(Pane):
         self._facts = Page(id="ceremony-facts")
         self._runs = Grid(RUN_COLUMNS, id="runs", classes="framed", hold=False)
         yield self.main
-        self._detail = Horizontal(id="ceremony")
+        self._detail = Horizontal(id="ceremony", classes="-bare")
         with self._detail:
             yield self._facts
             yield self._runs

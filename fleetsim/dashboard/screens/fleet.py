@@ -315,7 +315,7 @@ class FleetPane(Pane):
             card.runs = action
         self.main = Grid(columns((), "4m"), id="agents", hold=False)
         self._notes = Lines(id="notes")
-        self._recent = Grid(OUTCOME_COLUMNS, id="recent", classes="framed", hold=False)
+        self._recent = Grid(OUTCOME_COLUMNS, id="recent", classes="framed -bare", hold=False)
         self._top = Horizontal(id="cards")
         with self._top:
             yield from self._cards

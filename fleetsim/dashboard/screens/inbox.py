@@ -192,7 +192,7 @@ class InboxPane(Pane):
 
     def compose(self) -> ComposeResult:
         self.main = Grid(OPEN_COLUMNS, id="questions", classes="framed")
-        self._settled = Grid(SETTLED_COLUMNS, id="settled", classes="framed", hold=False)
+        self._settled = Grid(SETTLED_COLUMNS, id="settled", classes="framed -bare", hold=False)
         self._reading = Page(id="reading")
         self.box = AnswerBox(id="answer")
         self._sending = Lines(id="sending")

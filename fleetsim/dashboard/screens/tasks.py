@@ -209,7 +209,7 @@ class TasksPane(Pane):
         self._live = Page(id="live", follow=True)
         self._parts = PartsTree(id="parts")
         yield self.main
-        self._detail = Horizontal(id="task")
+        self._detail = Horizontal(id="task", classes="-bare")
         with self._detail:
             yield self._story
             with Vertical(id="answer-side"):
