@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from fleetsim.caller.agent_limiter import AgentLimiter
@@ -176,7 +177,7 @@ class Membership:
             for record in taken.untold:
                 hub.events.publish(RequestAccepted.of(record.request, agent=record.agent, skill=record.skill))
             for outcome in taken.unannounced:
-                ended = await self._ledger.request(outcome.correlation_id)
+                ended = await self._request(outcome.correlation_id)
                 publish_outcome(hub.events, outcome, ended.declared if ended else SkillPolicy())
                 hub.fleet.health.fold(outcome)
             hub.resume(taken.requests, taken.questions, taken.webhooks)
@@ -189,6 +190,13 @@ class Membership:
         if hub.scheduler is not None and hub.running:
             await hub.scheduler.look_elsewhere()
         self._count(await self._ledger.members())
+
+    async def _request(self, correlation_id: str) -> RequestRecord | None:
+        """A request that this hub has taken over: nobody else publishes its end, so that this waits for PostgreSQL."""
+        while True:
+            with suppress(NotAccepting):
+                return await self._ledger.request(correlation_id)
+            await asyncio.sleep(LOOK_S)
 
     def take_up_runs(self) -> None:
         """Follow the runs that were taken over, once there is a scheduler."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+import asyncpg
 import pytest
 from msgspec.structs import replace
 
@@ -125,8 +126,10 @@ async def test_two_fleets_on_one_database_do_not_see_each_other(server: Server) 
 class CommitCutter:
     """A proxy in front of the server. Once ``armed``, it cuts the connection at a commit, before or after that.
 
-    ``reaches``: the server gets the commit, and its reply is dropped.
+    ``reaches``: the server gets the commit, and its reply is dropped. ``spared``: commits that pass before.
     """
+
+    spared = 0
 
     def __init__(self, server: Server, *, reaches: bool) -> None:
         self.armed = False
@@ -136,7 +139,9 @@ class CommitCutter:
         there, here = await asyncio.open_connection("127.0.0.1", self._server.port)
         back = asyncio.ensure_future(self._back(there, writer))
         while data := await reader.read(65_536):
-            if self.armed and b"COMMIT" in data:
+            if self.armed and b"COMMIT" in data and self.spared:
+                self.spared -= 1
+            elif self.armed and b"COMMIT" in data:
                 back.cancel()
                 await asyncio.wait([back])
                 self.armed = False
@@ -177,6 +182,34 @@ async def test_a_commit_without_a_reply_is_confirmed_if_it_reached_the_server_an
             assert confirmed is reaches
             assert (await ledger.outcome("c-1") is not None) is reaches
             assert await ledger.close(outcome("c-1")) is not reaches
+
+
+async def test_events_that_are_on_record_are_confirmed_though_old_ones_could_not_be_deleted(server: Server) -> None:
+    cutter = CommitCutter(server, reaches=False)
+    async with await asyncio.start_server(cutter.serve, "127.0.0.1", 0) as proxy:
+        port = proxy.sockets[0].getsockname()[1]
+        place = Place.read(server.url().replace(f":{server.port}/", f":{port}/"), password=True)
+        async with open_postgres(place, limits=LedgerLimits(events_max=100)) as ledger:
+            cutter.armed, cutter.spared = True, 1
+            await ledger.append([event(0)])
+            assert not cutter.armed
+            assert len(await ledger.events()) == 1
+
+
+async def test_requests_are_taken_over_though_their_rows_could_not_be_read_at_first(server: Server) -> None:
+    place = Place.read(server.url(), password=True)
+    blocker = await asyncpg.connect(place.dsn, server_settings={"search_path": place.schema})
+    await blocker.execute("ALTER ROLE fleet SET lock_timeout = '200ms'")  # of the sessions from now on
+    async with open_postgres(place) as other:
+        async with open_postgres(place) as leaving:
+            await leaving.accept([record("c-1")])
+        async with blocker.transaction():
+            await blocker.execute("LOCK TABLE webhooks IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(NotAccepting):
+                await other.take_over()
+        assert [one.request.correlation_id for one in (await other.take_over()).requests] == ["c-1"]
+        assert not await other.take_over()
+    await blocker.close()
 
 
 async def test_a_hub_whose_requests_were_taken_over_writes_nothing_until_it_joins_again(server: Server) -> None:

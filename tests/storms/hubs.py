@@ -48,6 +48,9 @@ from tests.storms.hubs_rig import Front, HubProcess, Line, spread
 NO_LIST = {"ava", "rex", "hugo"}
 """Agents without any way to look for a task whose id the hub does not know."""
 
+CANCELED = {OutcomeKind.CANCELED, OutcomeKind.UNDELIVERABLE}
+"""Ends of a request that was canceled, after or before it was sent."""
+
 READY_S = 90.0
 """How long hubs may take until they are ready again, on a machine that may be busy."""
 
@@ -292,7 +295,7 @@ class Storm:
             elif outcome.kind is OutcomeKind.COMPLETED:
                 if outcome.text != truth.said.get(cid):
                     self.seen.problems.append(f"{cid} at {outcome.agent} has another text: {outcome.text!r}")
-            elif outcome.kind is not OutcomeKind.CANCELED or cid not in self.seen.canceled:
+            elif outcome.kind not in CANCELED or cid not in self.seen.canceled:
                 self.seen.problems.append(f"{cid} at {outcome.agent}: {outcome.kind} {outcome.reason!r}")
         return dict(ends), unknown
 

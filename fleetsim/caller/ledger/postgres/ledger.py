@@ -35,6 +35,7 @@ from fleetsim.caller.ledger.records import (
 )
 from fleetsim.caller.ledger.stored import StoredLedger, summary
 from fleetsim.caller.outcome_stats import OutcomeFacts
+from fleetsim.model.errors import NotAccepting
 from fleetsim.model.limits import PREFIX_CHARS_MIN
 from fleetsim.model.work import Answer, Outcome, Question
 
@@ -47,6 +48,8 @@ class PostgresLedger(StoredLedger, SharedLedger):
     _storage: Storage
     _appended = 0
     _is_lost = False
+    _taken: tuple[list[str], list[str], list[str]] | None = None
+    """Requests, outcomes and runs that this hub owns by now, and whose rows it has still to read."""
 
     def __init__(self, storage: Storage, limits: LedgerLimits, *, lease_s: float) -> None:
         super().__init__(storage, limits)
@@ -238,9 +241,9 @@ class PostgresLedger(StoredLedger, SharedLedger):
         step, before = max(1, self.limits.events_max // 100), self._appended
         self._appended += len(events)
         if self._appended // step > before // step:
-            await self._write(
-                verbs.trim, (self.limits.events_max, step + len(events) + verbs.PRUNED_MAX), "the journal"
-            )
+            most = step + len(events) + verbs.PRUNED_MAX
+            with suppress(NotAccepting):  # the events are on record: a refusal would make the caller repeat them
+                await self._write(verbs.trim, (self.limits.events_max, most), "the journal")
 
     async def events(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
         return tuple(event for event, _ in await self.journaled(after_seq=after_seq, limit=limit))
@@ -284,7 +287,7 @@ class PostgresLedger(StoredLedger, SharedLedger):
     async def rejoin(self) -> None:
         try:
             await self._storage.join()
-            self._is_lost = False
+            self._is_lost, self._taken = False, None
         except Exception as error:  # noqa: BLE001 - each is raised again, or the reason why the ledger broke
             raise self._failure(explain(error), reads=False)  # type: ignore[arg-type]  # noqa: B904
 
@@ -305,8 +308,11 @@ class PostgresLedger(StoredLedger, SharedLedger):
         )  # fmt: skip
 
     async def take_over(self, *, limit: int = 200) -> TakenOver:
-        opened, closed, runs = await self._write(verbs.take_over, limit)
+        if self._taken is None:
+            self._taken = await self._write(verbs.take_over, limit)
+        opened, closed, runs = self._taken
         if not (opened or closed or runs):
+            self._taken = None
             return TakenOver()
         untold = await self._read(
             f"{_REQUESTS} WHERE correlation_id = ANY ($1::text[]) AND correlation_id NOT IN"
@@ -317,7 +323,7 @@ class PostgresLedger(StoredLedger, SharedLedger):
         ended = "SELECT body FROM outcomes WHERE correlation_id = ANY ($1::text[]) ORDER BY seq"
         early = "SELECT body FROM webhooks WHERE correlation_id = ANY ($1::text[]) ORDER BY seq"
         mine = "WHERE correlation_id = ANY ($1::text[])"
-        return TakenOver(
+        taken = TakenOver(
             requests=tuple(
                 verbs.request_of(*row) for row in await self._read(f"{_REQUESTS} {mine} ORDER BY seq", opened)
             ),
@@ -329,6 +335,8 @@ class PostgresLedger(StoredLedger, SharedLedger):
             webhooks=_decoded(EarlyWebhook, await self._read(early, opened)),
             runs=tuple(map(decoder(RunRecord), runs)),
         )
+        self._taken = None
+        return taken
 
     async def pass_on(self, message: PassedMessage) -> bool:
         call = message.correlation_id, message.kind.value, encode(message)
