@@ -26,7 +26,7 @@ def foreign(output: str) -> list[str]:
 
 _SCREENS = (
     "1 Enter Tab Tab j Enter Escape",  # an agent: its facts, its skills, its outcomes
-    "2 j Enter m Tab Tab Enter Escape x Escape",  # a task: story, conversation, Markdown, files; the confirmation
+    "2 j Enter m Tab Tab Enter Escape x Escape w Tab Escape",  # a task: story, Markdown, files, a confirmation, wire
     "3 Enter d r a f t Escape Tab Tab j Control+r Escape",  # a question, the answer, settled ones
     "4 j Enter Escape",
     "5 l j Enter Escape G k k Enter Escape",

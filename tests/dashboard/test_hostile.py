@@ -154,14 +154,23 @@ async def test_what_is_pasted_into_an_answer_is_made_harmless() -> None:
 
 
 SCRIPT = """
-import asyncio
+import asyncio, json, sys
 from fleetsim.dashboard.app import FleetApp
 from tests.dashboard.driver import Desk, HandFeed, SetClock
+from tests.dashboard.journal import HOSTILE
 from tests.dashboard.test_hostile import hostile_events
-async def main():
-    await FleetApp(HandFeed(hostile_events()), Desk(), clock=SetClock(), title="\\x1b]0;t\\x07[@click]").run_async()
-asyncio.run(main())
+from tests.dashboard.test_wire_screen import exchange
+desk = Desk()
+texts = [text.encode("utf-8", "replace").decode() for text in HOSTILE]
+desk.exchanges = [
+    exchange(at, agent=text, method=text[:20], url=text, body=text, reply=text, problem=text, frames=[text])
+    for at, text in enumerate(texts, 1)
+]
+asyncio.run(FleetApp(HandFeed(hostile_events()), desk, clock=SetClock(), title="\\x1b]0;t\\x07[@click]").run_async())
+with open(sys.argv[1], "w") as file:
+    json.dump(sorted({what for what, *_ in desk.asked} - {"wire"}), file)
 """
+"""The screens with hostile texts. At the end, the file has the actions that changed something."""
 
 
 @sockets
@@ -170,6 +179,7 @@ def test_no_escape_of_an_agent_reaches_the_terminal() -> None:
     said = _on_a_terminal(map(typed, WALK)).decode("utf-8")
     assert "fleetsim" in said
     assert "[@click=app.quit]press[/]" in said
+    assert "Wire log of" in said
     assert foreign(said) == []
 
 
@@ -186,7 +196,7 @@ def _on_a_terminal(keys: Iterable[str]) -> bytes:
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 36, 120, 0, 0))
     env = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", SCRIPT, os.devnull],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
