@@ -187,7 +187,7 @@ def _tabs(current: ScreenName, view: View, *, whole: bool = False) -> list[Text]
 
 
 def failures(failed: Sequence[str], log_file: str, width: int) -> list[Text]:
-    """What failed, and the file with the details; nothing if all is well."""
+    """The failures, and the file with their details; no lines if all is well."""
     more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
     where = f"  The rest keeps working. Details: {log_file}" if log_file else "  The rest keeps working."
     return [line((" ✗ ", Tone.BAD), one) for one in wrap(failed[0] + more + where, width - 4)] if failed else []
