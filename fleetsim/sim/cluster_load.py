@@ -87,7 +87,7 @@ def play_parts(
         FleetsimError: a worker failed, for example because it cannot reach an agent.
         ClusterLost: the scheduler or all workers were lost.
     """
-    from distributed import wait
+    from distributed import CancelledError, wait
 
     dask, run, before = cluster.dask, UuidIds().new(), time.perf_counter()
     if starts_now(scenario, rate):
@@ -136,7 +136,7 @@ def play_parts(
                 if began is None or stops > STOPS_MAX:
                     raise
                 dask.run(_on_stop, run, on_error="ignore")
-    except OSError:
+    except (OSError, CancelledError):
         raise ClusterLost("the scheduler was lost", hint="the workers end their parts by themselves") from None
     finally:
         if len(results) + len(lost) < len(futures):

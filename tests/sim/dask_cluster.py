@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -23,18 +23,14 @@ class DaskCluster:
         assert find_spec("distributed") is not None, "Dask is missing: run the tests by `make dask`"
         self.folder, self._environment = folder, dict(environment)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        known = folder / "scheduler.json"
-        self._start(
-            "scheduler", "--protocol", scheme, "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(known)
-        )
-        self._until("scheduler", "Scheduler at:")
-        self.address: str = json.loads(known.read_text())["address"]
+        self._start("scheduler", "--protocol", scheme, "--host", "127.0.0.1", "--port", "0")
+        self.address = self._until("scheduler", r"Scheduler at: +(\S+)\n")
 
     def add(self, name: str, environment: Mapping[str, str] | None = None) -> None:
         """Start a worker, and return when the scheduler knows it."""
         words = ("--nthreads", "1", "--no-nanny", "--name", name, "--local-directory", str(self.folder))
         self._start("worker", self.address, *words, name=name, environment=environment)
-        self._until(name, "Registered to:")
+        self._until(name, r"Registered to: +(\S+)")
 
     def kill(self, name: str) -> None:
         self.processes[name].kill()
@@ -59,9 +55,11 @@ class DaskCluster:
                 stderr=log,
             )
 
-    def _until(self, name: str, line: str) -> None:
+    def _until(self, name: str, line: str) -> str:
+        """Wait for a line of a log. Returns its first group."""
         ends = time.monotonic() + STARTS_S
-        while line not in self.log(name):
+        while (found := re.search(line, self.log(name))) is None:
             assert time.monotonic() < ends, self.log(name)
             with pytest.raises(subprocess.TimeoutExpired):  # it has not ended
                 self.processes[name].wait(timeout=0.1)
+        return found[1]

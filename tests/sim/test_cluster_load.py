@@ -127,3 +127,12 @@ def test_ctrl_c_ends_the_traffic_of_all_workers_and_reports(dask: DaskCluster, a
     assert code == 130
     assert 0 < found["figures"]["fleet"]["outcomes"] < sum(wanted)
     assert found["stoppedAtSeconds"] < 600
+
+
+def test_a_lost_scheduler_ends_a_load_run_with_1(dask: DaskCluster, agent: str, tmp_path: Path) -> None:
+    scenario(tmp_path, agent, seconds=600)
+    playing = begun(dask, tmp_path)
+    until_requests_come(playing, tmp_path)
+    dask.kill("scheduler")
+    _, err = playing.communicate(timeout=500)
+    assert (playing.returncode, "FLEETSIM_ERR_CLUSTER_LOST" in err) == (1, True), err

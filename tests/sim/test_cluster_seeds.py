@@ -71,10 +71,12 @@ def begun(dask: DaskCluster, folder: Path, *more: str, seeds: int = SEEDS) -> su
             new_session=True,
         )
     assert playing.stderr is not None
+    lines = []
     for line in playing.stderr:
         if line.startswith("1 of "):
             return playing
-    raise AssertionError(ended(playing, folder / "out"))
+        lines.append(line)
+    raise AssertionError(lines, ended(playing, folder / "out"))
 
 
 def test_a_worker_is_killed_and_each_seed_has_the_result_of_a_local_run_once(dask: DaskCluster, tmp_path: Path) -> None:
