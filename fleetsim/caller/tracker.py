@@ -433,7 +433,7 @@ class Tracker:
         executor, clock = self._executor, self._runtime.clock
         began, silent = clock.monotonic(), True
         try:
-            if isinstance(effect, Resume | Cancel | RegisterPush):
+            if isinstance(effect, Cancel | RegisterPush):
                 self.require_own(cid)
             match effect:
                 case Send(stream=True):
@@ -477,6 +477,7 @@ class Tracker:
                 case Resume(answer=answer):
                     text, parts = in_form(question_parts(record.task), answer.text, answer.parts)
                     async with executor.slot(record, breaks=False):
+                        self.require_own(cid)  # it may have waited long for the slot
                         self.signal(cid, Left())
                         reply = await executor.resume(record, replace(answer, text=text, parts=parts))
                     failpoints.reached("after_resume_before_bind")
