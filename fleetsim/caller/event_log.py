@@ -322,8 +322,9 @@ class EventLog:
         ``everywhere``: events of other hubs of a shared journal too, which a ``journaled`` reader always gets.
         """
         newest = self.last_seq if journaled else self._seq
-        # A number that this log has not reached belongs to another log: the reader starts now.
-        after = newest if after_seq is None else min(after_seq, newest)
+        # A number that this log has not reached belongs to another log: the reader starts now. In a shared journal
+        # another hub may have it already: events up to it are not told again.
+        after = newest if after_seq is None else after_seq if journaled and self._shared else min(after_seq, newest)
         reader = Subscription(keep_max, self._unsubscribe, kinds, wanted, about, after, everywhere)
         past = self._kept[
             self._place(after) : self._place(self._settled_seq) if journaled and not self._shared else None

@@ -15,6 +15,7 @@ from fleetsim.caller.event_log import KEEP_MAX, EventLog
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet_events import HubStopping, NoticeDelivered, NoticeFailed
+from fleetsim.caller.ledger import SharedLedger
 from fleetsim.caller.ledger.bodies import encode
 from fleetsim.hub.http import number, principal_of
 from fleetsim.hub.hub import Hub
@@ -61,6 +62,8 @@ class EventStreams:
             after = min(int(last), SEQ_MAX)  # of a later moment than the address, which stays what it was
         else:
             after = number(request, "after", self._hub.events.last_seq, SEQ_MAX)
+        if after > self._hub.events.last_seq and isinstance(self._hub.ledger, SharedLedger):
+            after = min(after, await self._hub.ledger.last_seq())  # a later number is of another ledger
 
         async def wanted(event: Event) -> bool:
             fits = not patterns or any(topic_fits(pattern, event.topic) for pattern in patterns)

@@ -63,6 +63,15 @@ async def test_a_reader_hears_from_now_on_or_from_what_it_has_seen_on() -> None:
     assert numbers(await all_of_it.next_batch()) == [1, 2, 3, 4, 5]
 
 
+async def test_a_reader_that_another_hub_of_the_journal_served_receives_no_event_twice() -> None:
+    events = log()
+    events.share(0)
+    events.deliver([(OtherEvent(name="t", seq=1), True)])
+    async with events.subscribe(after_seq=3, journaled=True) as reader:
+        events.deliver([(OtherEvent(name="t", seq=seq), False) for seq in (2, 3, 4)])
+        assert numbers(await reader.next_batch()) == [4]
+
+
 async def test_who_waits_for_one_request_is_not_handed_the_events_of_all_others() -> None:
     events = log()
     events.publish(OtherEvent(name="agent.skill.update", correlation_id="before"))
