@@ -26,7 +26,7 @@ BUDGET = {
     "model": 3_266,
     "pytest_plugin": 506,
     "runtime": 6_643,
-    "sim": 8_941,
+    "sim": 9_600,
     "testbed": 2_582,
     "wire": 3_457,
 }

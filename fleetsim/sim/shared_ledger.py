@@ -1,0 +1,328 @@
+"""A ledger that several hubs of one process share: the rules of the ledger in PostgreSQL, over SQLite on virtual time.
+
+``SharedStore`` is the database, and a ``MemberLedger`` one hub's way to it, which can be cut or held up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from fleetsim.caller.events import Event
+from fleetsim.caller.ledger import (
+    EarlyWebhook,
+    HubMember,
+    LeaseLost,
+    LedgerLimits,
+    MessageKind,
+    PassedMessage,
+    QuestionState,
+    RequestRecord,
+    RunRecord,
+    RunStatus,
+    SharedLedger,
+    TakenOver,
+)
+from fleetsim.caller.ledger.sqlite import SqliteLedger
+from fleetsim.caller.ledger.sqlite.storage import Operation, Storage
+from fleetsim.model.errors import NotAccepting
+from fleetsim.model.work import Answer, Outcome, Question
+from fleetsim.runtime.ports import Clock
+
+T = TypeVar("T")
+
+
+@dataclass
+class _Member:
+    name: str
+    lease_s: float
+    started_at: datetime
+    renewed_s: float
+    ended: bool = False
+    took: int = 0
+    took_at: datetime | None = None
+
+
+@dataclass
+class SharedStore:
+    """The rows that SQLite's tables lack: members, owners, messages, and who published an event. ``clock`` is the
+    database's own.
+    """
+
+    clock: Clock
+    members: dict[int, _Member] = field(default_factory=dict)
+    owners: dict[str, int] = field(default_factory=dict)
+    runs: dict[str, int] = field(default_factory=dict)
+    messages: dict[int, PassedMessage] = field(default_factory=dict)
+    publishers: dict[int, int] = field(default_factory=dict)
+    numbering: asyncio.Lock = field(default_factory=asyncio.Lock)
+    readers: list[MemberLedger] = field(default_factory=list)
+
+    def end_lapsed(self, but: int) -> None:
+        """End the members whose lease has lapsed."""
+        for hub, member in self.members.items():
+            if hub != but and self.clock.monotonic() > member.renewed_s + member.lease_s:
+                member.ended = True
+
+    def has_left(self, hub: int | None) -> bool:
+        return hub is None or self.members[hub].ended
+
+    def notify(self, kind: str) -> None:
+        for reader in self.readers:
+            reader.hear(kind)
+
+
+class _Fenced:
+    """The storage of one member: each write renews its lease, and is refused once another hub has ended it."""
+
+    def __init__(self, storage: Storage, ledger: MemberLedger) -> None:
+        self._storage = storage
+        self._ledger = ledger
+
+    async def start(self) -> None:
+        """Do nothing: the database runs."""
+
+    async def write(self, operation: Operation[T]) -> T:
+        ledger, then = self._ledger, self._ledger.then
+        ledger.then = None
+        await ledger.gate()
+
+        def fenced(connection: Any) -> T:
+            ledger.renew()
+            result = operation(connection)
+            if then is not None:
+                then(result)
+            return result
+
+        try:
+            return await self._storage.write(fenced)
+        except LeaseLost:
+            ledger.lose()
+            raise
+
+    async def read(self, operation: Operation[T]) -> T:
+        await self._ledger.gate()
+        return await self._storage.read(operation)
+
+    async def stop(self) -> None:
+        """Do nothing: other hubs use the database."""
+
+
+class MemberLedger(SqliteLedger, SharedLedger):
+    """One hub's way to a SharedStore. ``cut``: the database does not answer; ``held``: the hub stands still."""
+
+    def __init__(
+        self, store: SharedStore, storage: Storage, limits: LedgerLimits, *, name: str, clock: Clock, lease_s: float
+    ) -> None:
+        super().__init__(_Fenced(storage, self), limits)
+        self.lease_s = lease_s
+        self.cut = False
+        self.held = asyncio.Event()
+        self.held.set()
+        self.then: Callable[[Any], None] | None = None
+        self._store, self._name, self._clock = store, name, clock
+        self._hub = 0
+        self._renewed_s = float("-inf")
+        self._is_lost = False
+        self._heard = set[str]()
+        self._any = asyncio.Event()
+
+    async def __aenter__(self) -> MemberLedger:
+        self._store.readers.append(self)
+        await self.rejoin()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._store.readers.remove(self)
+        if not self.cut:
+            self._store.members[self._hub].ended = True
+            self._store.notify("hubs")
+
+    async def gate(self) -> None:
+        """Wait while the hub stands still. Raises NotAccepting while it is cut off."""
+        await self.held.wait()
+        if self not in self._store.readers:
+            raise NotAccepting("the ledger is closed")
+        if self.cut:
+            raise NotAccepting("the ledger cannot be reached")
+
+    def renew(self) -> None:
+        """Raise LeaseLost if another hub has ended this one; else renew its lease."""
+        member = self._store.members[self._hub]
+        if member.ended:
+            raise LeaseLost
+        member.renewed_s = self._renewed_s = self._store.clock.monotonic()
+
+    def lose(self) -> None:
+        """Notify the hub, once, that its lease is lost."""
+        if not self._is_lost and self._listener is not None:
+            self._is_lost = True
+            self._listener.lease_lost()
+
+    def require_lease(self) -> None:
+        if self._is_lost or self._clock.monotonic() > self._renewed_s + self.lease_s:
+            raise LeaseLost
+
+    async def rejoin(self) -> None:
+        await self.gate()
+        for member in self._store.members.values():
+            member.ended |= member.name == self._name
+        self._hub = len(self._store.members) + 1
+        self._renewed_s = self._store.clock.monotonic()
+        self._store.members[self._hub] = _Member(self._name, self.lease_s, self._store.clock.now(), self._renewed_s)
+        self._is_lost = False
+        self._store.notify("hubs")
+
+    # -- writes that have an owner
+
+    def _owns(self, correlation_id: str) -> bool:
+        return self._store.owners.get(correlation_id) == self._hub
+
+    async def accept(self, records: Sequence[RequestRecord], *, run: RunRecord | None = None) -> bool:
+        def own(accepted: bool) -> None:
+            if accepted:
+                self._store.owners |= {record.request.correlation_id: self._hub for record in records}
+                self._store.runs |= {run.claim.run_id: self._hub} if run is not None else {}
+
+        self.then = own
+        return await super().accept(records, run=run)
+
+    async def update(self, *records: RequestRecord) -> None:
+        await super().update(*(record for record in records if self._owns(record.request.correlation_id)))
+
+    async def _close(self, outcome: Outcome) -> bool:
+        return await super()._close(outcome) if self._owns(outcome.correlation_id) else False
+
+    async def keep_webhook(self, webhook: EarlyWebhook) -> bool:
+        return await super().keep_webhook(webhook) if self._owns(webhook.correlation_id) else False
+
+    async def ask(self, question: Question) -> bool:
+        return await super().ask(question) if self._owns(question.correlation_id) else False
+
+    async def answer(self, answer: Answer, at: datetime) -> Question | None:
+        def pass_on(question: Question | None) -> None:
+            if question is not None and not self._owns(question.correlation_id):
+                cid = question.correlation_id
+                self._add(PassedMessage(correlation_id=cid, kind=MessageKind.ANSWER, answer=answer))
+
+        self.then = pass_on
+        return await super().answer(answer, at)
+
+    async def append(self, events: Sequence[Event]) -> None:
+        async with self._store.numbering:
+            last = await self.last_seq()
+            numbered = [event if event.seq else replace(event, seq=last + n) for n, event in enumerate(events, 1)]
+            self.then = lambda _: self._store.publishers.update({event.seq: self._hub for event in numbered})
+            await super().append(numbered)
+        self._store.notify("events")
+
+    # -- several hubs
+
+    async def members(self) -> tuple[HubMember, ...]:
+        await self.gate()
+        now_s = self._store.clock.monotonic()
+        owned = [self._store.owners.get(record.request.correlation_id) for record in await self.open_requests()]
+        return tuple(
+            HubMember(
+                hub=hub,
+                name=member.name,
+                version="",
+                started_at=member.started_at,
+                lease_age_s=now_s - member.renewed_s,
+                lease_s=member.lease_s,
+                owned=owned.count(hub),
+                took=member.took,
+                took_at=member.took_at,
+                here=hub == self._hub,
+            )
+            for hub, member in self._store.members.items()
+            if not member.ended
+        )
+
+    async def take_over(self, *, limit: int = 200) -> TakenOver:
+        await self.require_writable()
+        store = self._store
+        store.end_lapsed(self._hub)
+        opened, unannounced = await self.open_requests(), await self.unannounced()
+        untold, questions = await self.untold_requests(), await self.questions()
+        webhooks, runs = await self.early_webhooks(), await self.runs(limit=10_000)
+        try:
+            self.renew()  # from here on nothing waits
+        except LeaseLost:
+            self.lose()
+            raise
+        requests = [one for one in opened if store.has_left(store.owners.get(one.request.correlation_id))][:limit]
+        ended = [one for one in unannounced if store.has_left(store.owners.get(one.correlation_id))][:limit]
+        going_on = [
+            one for one in runs if one.status is RunStatus.RUNNING and store.has_left(store.runs.get(one.claim.run_id))
+        ]
+        taken = {one.request.correlation_id for one in requests}
+        mine = taken | {one.correlation_id for one in ended}
+        store.owners |= dict.fromkeys(mine, self._hub)
+        store.runs |= {one.claim.run_id: self._hub for one in going_on}
+        if taken:
+            member = store.members[self._hub]
+            member.took, member.took_at = member.took + len(taken), store.clock.now()
+        waiting = (QuestionState.OPEN, QuestionState.ANSWERED)
+        return TakenOver(
+            requests=tuple(requests),
+            untold=tuple(one for one in untold if one.request.correlation_id in mine),
+            unannounced=tuple(ended),
+            questions=tuple(q for q in questions if q.question.correlation_id in taken and q.state in waiting),
+            webhooks=tuple(one for one in webhooks if one.correlation_id in taken),
+            runs=tuple(reversed(going_on)),
+        )
+
+    async def pass_on(self, message: PassedMessage) -> bool:
+        cid = message.correlation_id
+        if cid not in await self.open_ids(limit=1_000_000) or ():  # type: ignore[operator]
+            return False
+        self.then = lambda _: self._add(message)
+        await self.require_writable()
+        return True
+
+    def _add(self, message: PassedMessage) -> None:
+        seq = next(_numbers)
+        self._store.messages[seq] = replace(message, seq=seq)
+        self._store.notify("messages")
+
+    async def passed_on(self) -> tuple[PassedMessage, ...]:
+        await self.gate()
+        return tuple(one for one in self._store.messages.values() if self._owns(one.correlation_id))
+
+    async def discard(self, messages: Sequence[PassedMessage]) -> None:
+        await self.require_writable()
+        for message in messages:
+            self._store.messages.pop(message.seq, None)
+
+    async def journaled(self, *, after_seq: int, limit: int = 1_000) -> tuple[tuple[Event, bool], ...]:
+        events = await self.events(after_seq=after_seq, limit=limit)
+        return tuple((event, self._store.publishers.get(event.seq) == self._hub) for event in events)
+
+    async def holder(self, agent: str, task_id: str) -> str | None:
+        held = (one for one in await self.open_requests() if one.agent == agent and one.task is not None)
+        return next((one.request.correlation_id for one in held if one.task and one.task.task_id == task_id), None)
+
+    async def changed(self, within_s: float) -> frozenset[str]:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._any.wait()
+        kinds, self._heard = frozenset(self._heard), set()
+        self._any.clear()
+        return kinds
+
+    def hear(self, kind: str) -> None:
+        """Note what another hub wrote, unless the notice is lost."""
+        if not self.cut:
+            self._heard.add(kind)
+            self._any.set()
+
+
+_numbers = itertools.count(1)
