@@ -129,7 +129,7 @@ class FleetApp(ActionApp):
         self._header, self._tabs = Lines(id="header"), Lines(id="tabs")
         self._broken = Lines(id="broken", classes="-bare")
         self._status, self._keys, self._tiny = Lines(id="status"), Lines(id="keys"), Lines(id="tiny")
-        self._panes: dict[str, Pane] = {
+        self.panes: dict[str, Pane] = {
             "fleet": FleetPane(id="fleet"),
             "tasks": TasksPane(id="tasks"),
             "inbox": InboxPane(id="inbox"),
@@ -138,25 +138,25 @@ class FleetApp(ActionApp):
             "agent": AgentPane(id="agent"),
         }
         if self.playback is not None:
-            self._panes["scenario"] = ScenarioPane(id="scenario")
+            self.panes["scenario"] = ScenarioPane(id="scenario")
         self._filter = Input(
             id="filter", placeholder="words  key=value|value  level=warn  ~fuzzy  /regex/  !word", compact=True
         )
         self._filter.cursor_blink = False
-        self._body = ContentSwitcher(
-            *self._panes.values(), initial="fleet" if self.playback is None else "scenario", id="body"
+        self.body = ContentSwitcher(
+            *self.panes.values(), initial="fleet" if self.playback is None else "scenario", id="body"
         )
-        yield from (self._header, self._tabs, self._broken, self._body, self._filter, self.command_line)
+        yield from (self._header, self._tabs, self._broken, self.body, self._filter, self.command_line)
         yield from (self._status, self._keys, self._tiny)
 
     def on_mount(self) -> None:
         self.screen.set_class(self.ascii_only, "-ascii")
         self._fit(self.size)
-        for pane in self._panes.values():
+        for pane in self.panes.values():
             pane.main.hidden = self.settings.hidden.get(pane.main.id or "", ())
         self.pane.main.focus()
         self.run_worker(self._listen(), name="feed", exit_on_error=False)
-        self.set_interval(1 / DRAWS_PER_S, self._tick, name="draw")
+        self.set_interval(1 / DRAWS_PER_S, self.tick, name="draw")
         if self._standing_note:
             self.say(self._standing_note, seconds=NOTE_S)
         self.draw_soon()
@@ -183,16 +183,16 @@ class FleetApp(ActionApp):
     def _begin_anew(self, restarts: int) -> None:
         """Drop the earlier events: the recording plays from its start again, or another hub runs."""
         self._restarts, self._builder = restarts, ViewBuilder()
-        for pane in self._panes.values():
+        for pane in self.panes.values():
             pane.begin_anew()
 
     # Drawing
 
     @property
     def pane(self) -> Pane:
-        return self._panes[self._body.current or "fleet"]
+        return self.panes[self.body.current or "fleet"]
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
         """Draw if an event arrived, the connection changed, or a second passed."""
         state, why = LinkState.STALE if self._feed.lost else LinkState.LIVE, one_line(self._feed.lost)
         if self._listening and self.link.state is LinkState.WAITING:
@@ -226,7 +226,7 @@ class FleetApp(ActionApp):
         note = "read only" if self.read_only else self._standing_note
         if self.link.old:
             note = f"as of {view.last_at or view.now:%H:%M:%SZ}"
-        self._body.set_class(self.link.old, "-old")
+        self.body.set_class(self.link.old, "-old")
         state = self._state_line(view)
         parts: dict[str, Callable[[], object]] = {
             "header": lambda: self._header.show([chrome.header(view, state, self._fleet_name, width)]),
@@ -307,7 +307,7 @@ class FleetApp(ActionApp):
         for one in Size:
             self.screen.set_class(size_class is one, f"-{one.value}")
         self.screen.set_class(size.height < 20, "-short")
-        for pane in self._panes.values():
+        for pane in self.panes.values():
             pane.size_class = size_class
         self._tiny.show(chrome.too_small(*size))
         self._name_keys()
@@ -316,7 +316,7 @@ class FleetApp(ActionApp):
         self._keys.show([chrome.footer(self.actions_here(), self.size.width)])
 
     def on_resize(self, event: events.Resize) -> None:
-        if self._body.is_attached:
+        if self.body.is_attached:
             self._fit(event.size)
             self.draw_soon()
 
@@ -385,20 +385,20 @@ class FleetApp(ActionApp):
         """Open a screen with the focus on its table, never on a text field."""
         self._filter.remove_class("-shown")
         self.command_line.remove_class("-shown")
-        self._body.current = name
+        self.body.current = name
         self.pane.screen.set_focus(self.pane.main)  # at once: the next key may already be in the queue
         self._remember()
         self._name_keys()
         self.draw_soon()
 
     def _remember(self) -> None:
-        agent = cast(AgentPane, self._panes["agent"]).agent
+        agent = cast(AgentPane, self.panes["agent"]).agent
         self._visits.add(Visit(self.pane.id or "", agent, self.pane.filter_text))
 
     def _return_to(self, visit: Visit | None) -> None:
         if visit is not None:
-            cast(AgentPane, self._panes["agent"]).agent = visit.agent
-            self._panes[visit.screen].filter_by(visit.filter_text)
+            cast(AgentPane, self.panes["agent"]).agent = visit.agent
+            self.panes[visit.screen].filter_by(visit.filter_text)
             self.show_screen(visit.screen)
 
     def action_history(self, by: str) -> None:
@@ -409,19 +409,19 @@ class FleetApp(ActionApp):
         self._return_to(self._visits.before)
 
     def show_agent(self, name: str) -> None:
-        cast(AgentPane, self._panes["agent"]).agent = name
+        cast(AgentPane, self.panes["agent"]).agent = name
         self.show_screen("agent")
 
     def show_tasks(self, filter_text: str) -> None:
-        self._panes["tasks"].filter_by(filter_text)
+        self.panes["tasks"].filter_by(filter_text)
         self.show_screen("tasks")
 
     def show_task(self, correlation_id: str) -> None:
-        self._panes["tasks"].main.select(correlation_id)
+        self.panes["tasks"].main.select(correlation_id)
         self.show_tasks("")
 
     def show_question(self, correlation_id: str | None) -> None:
-        inbox = self._panes["inbox"]
+        inbox = self.panes["inbox"]
         row = next((row for row in self.view.questions if row.correlation_id == correlation_id), None)
         if row is None:
             self.say("this task does not wait for an answer", Tone.WARN)
@@ -436,7 +436,7 @@ class FleetApp(ActionApp):
 
     def action_screen(self, name: str, filter_text: str = "") -> None:
         if filter_text:
-            self._panes[name].filter_by(filter_text)
+            self.panes[name].filter_by(filter_text)
         self.show_screen(name)
 
     def action_agent(self, name: str = "") -> None:

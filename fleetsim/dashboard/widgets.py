@@ -217,7 +217,7 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
         self._wanted: str | None = None
         self._touched = hold
         self._index = 0
-        self._drawn: dict[str, tuple[object, Strip]] = {}
+        self.drawn: dict[str, tuple[object, Strip]] = {}
         self._in_sight: dict[int, Strip] = {}
 
     @property
@@ -276,11 +276,11 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
         under_cursor, key = chosen and self.has_focus, self.rows.key(item)
         marked = key in self.marks
         about = (item, self.rows.as_of, width, chosen, under_cursor, marked, self._layout, self.look.palette)
-        before = self._drawn.get(key)
+        before = self.drawn.get(key)
         if before is not None and before[0] == about:
             return before[1]
-        if len(self._drawn) > DRAWN_MAX:
-            self._drawn.clear()
+        if len(self.drawn) > DRAWN_MAX:
+            self.drawn.clear()
         try:
             text = self._layout.row(self.rows.words(item))
         except Exception as error:
@@ -291,7 +291,7 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
             margin = line((cursor, tone), ("*", Tone.ACCENT)) if marked else line((cursor + " ", tone))
             text = line(margin, text[MARGIN:])
         strip = self.strip(text, width, cursor=under_cursor)
-        self._drawn[key] = about, strip
+        self.drawn[key] = about, strip
         return strip
 
     def _find(self) -> None:
@@ -390,7 +390,7 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
 
     def _sort(self, order: Order | None) -> None:
         self.order = order
-        self._drawn.clear()
+        self.drawn.clear()
         self.refresh()
         self.post_message(self.Moved(self, self.key))
 

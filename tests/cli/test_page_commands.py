@@ -36,6 +36,7 @@ APART = {
     r"fleetsim_app|--fleetsim-app|--app ": "tests/check/test_plugin.py and test_check_app.py run an agent of their own",
     r"^python (my_agent|greeter)\.py": "the agent of this test is in its place",
     r"^kill ": "it ends that agent",
+    r"^dask |--cluster ": "tests/sim plays on a cluster of real processes",
 }
 """Commands that are only read, and why."""
 

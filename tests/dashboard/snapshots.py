@@ -72,7 +72,7 @@ def break_panes(app: FleetApp) -> None:
     def broken(view: object) -> None:
         raise KeyError("latency")
 
-    for pane in app._panes.values():
+    for pane in app.panes.values():
         pane.draw = broken  # type: ignore[method-assign]
 
 
@@ -83,7 +83,7 @@ async def attached(state: str) -> AsyncIterator[tuple[FleetApp, Pilot[None]]]:
     async with showing(events, size=SIZES[0]) as ui:
         if state == "stale":
             ui.feed.lost = "127.0.0.1:3000: connection refused"
-            ui.app._tick()
+            ui.app.tick()
         elif state == "lost":
             ui.feed.fail(OSError("the hub refuses the key"))
             await ui.pilot.pause()
@@ -129,7 +129,7 @@ async def taken(state: str, screens: Sequence[str], legends: Mapping[str, Legend
                 if state == "error":
                     break_panes(app)
                     await shown(app, pilot, screen)
-                    for pane in app._panes.values():
+                    for pane in app.panes.values():
                         del pane.draw
                 lines[screen] += [f"== {width} x {height}, {state}", *drawn(app, legends[screen])]
     return lines

@@ -38,13 +38,13 @@ async def test_loading_stale_lost_filtered_and_empty_differ_on_each_screen() -> 
     async with showing(bare().events) as ui:
         empty = await each(ui)
         ui.feed.lost = "connection refused"
-        ui.app._tick()
+        ui.app.tick()
         assert ui.app.link.state is LinkState.STALE
         ui.clock.pass_(12)
         stale = await each(ui)
         assert "◐ STALE 12s" in ui.text
         ui.feed.lost = ""
-        ui.app._tick()
+        ui.app.tick()
         assert ui.app.link.state is LinkState.LIVE
         ui.feed.fail(OSError("gone"))
         await ui.pilot.pause()
@@ -63,7 +63,7 @@ async def test_loading_stale_lost_filtered_and_empty_differ_on_each_screen() -> 
 async def test_a_screen_that_waits_for_a_hub_gives_the_reason() -> None:
     async with showing([]) as ui:
         ui.feed.lost = "no hub is running"
-        ui.app._tick()
+        ui.app.tick()
         await ui.settle()
         assert "no hub is running" in body(ui)
         assert "nothing waits" not in ui.text
@@ -71,17 +71,17 @@ async def test_a_screen_that_waits_for_a_hub_gives_the_reason() -> None:
 
 async def test_old_data_is_dimmed_and_its_moment_is_named() -> None:
     async with showing() as ui:
-        plain = ui.app._body.opacity
+        plain = ui.app.body.opacity
         ui.feed.lost = "connection refused"
-        ui.app._tick()
+        ui.app.tick()
         await ui.settle()
-        assert ui.app._body.opacity < plain
+        assert ui.app.body.opacity < plain
         assert f"as of {EVENTS[-1].at:%H:%M:%SZ}" in ui.text
         assert ui.status_line.lines[0].spans[0].style == Tone.WARN
         ui.feed.lost = ""
-        ui.app._tick()
+        ui.app.tick()
         await ui.settle()
-        assert ui.app._body.opacity == plain
+        assert ui.app.body.opacity == plain
 
 
 async def test_a_panel_without_rows_disappears() -> None:
@@ -102,7 +102,7 @@ async def test_a_screen_that_cannot_be_drawn_keeps_its_mark_until_it_can(
     try:
         async with showing() as ui:
             with monkeypatch.context() as patch:
-                patch.setattr(ui.app._panes["tasks"], "draw", broken)
+                patch.setattr(ui.app.panes["tasks"], "draw", broken)
                 await ui.press("2")
                 ui.clock.pass_(600)
                 await ui.settle()
@@ -140,7 +140,7 @@ async def test_a_row_that_cannot_be_drawn_leaves_the_others(monkeypatch: pytest.
 
     async with showing() as ui:
         monkeypatch.setattr(fleet, "row", broken)
-        ui.main._drawn.clear()
+        ui.main.drawn.clear()
         ui.clock.pass_(1)
         await ui.settle()
         assert "this row cannot be drawn (KeyError)" in ui.text
