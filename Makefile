@@ -42,9 +42,9 @@ format: ## write the formatting that check asks for
 	@$(BIN)/ruff format -q .
 	@$(BIN)/ruff check -q --fix .
 
-interop: ## released A2A peers against ours, in environments of their own
+interop: ## released A2A peers against ours, in environments of their own (LANES="py10 js10")
 	@scripts/setup dev
-	@if [ -x tests/interop/run ]; then tests/interop/run; else echo "interop: not run: tests/interop/run is missing"; exit 1; fi
+	@if [ -x tests/interop/run ]; then tests/interop/run $(LANES); else echo "interop: not run: tests/interop/run is missing"; exit 1; fi
 
 sdks: ## the rows of the check that every agent on an SDK fails (fleetsim/check/sdks.json)
 	@scripts/setup dev
