@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -204,6 +203,7 @@ async def wire_logged(runtime: Runtime, agent: str, file: str | None) -> AsyncIt
         yield runtime
         return
     from fleetsim.api.wire_rows import as_text  # most calls have no log
+    from fleetsim.cli import render
     from fleetsim.hub.rows import wire_row
     from fleetsim.runtime.wire_log import WireLog
 
@@ -215,7 +215,7 @@ async def wire_logged(runtime: Runtime, agent: str, file: str | None) -> AsyncIt
         rows = [wire_row(entry) for entry in log.read(agent)]
         text = as_text(rows) if rows else "Nothing was sent."
         if file == "-":
-            sys.stderr.write(f"{text}\n")
+            render.lines(f"{text}\n", err=True)
         else:
             await runtime.files.write(Path(file), f"{text}\n".encode("utf-8", "replace"))
 

@@ -46,9 +46,9 @@ def line(text: str) -> None:
     click.echo(indented(text))
 
 
-def lines(text: str) -> None:
-    """Lines on stdout that are ours: each was made harmless when it was made."""
-    click.echo(text, nl=False)
+def lines(text: str, *, err: bool = False) -> None:
+    """Lines on stdout or stderr that are ours: each was made harmless when it was made."""
+    click.echo(text, nl=False, err=err)
 
 
 CELL_CHARS_MAX = 60

@@ -35,7 +35,7 @@ def test_without_a_terminal_it_says_what_prints_a_report(tmp_path: Path) -> None
     assert "fleetsim sim --replay" in err
 
 
-@pytest.mark.parametrize("speed", ["fast", "0", "x-1", "nan", "inf", "1e9"])
+@pytest.mark.parametrize("speed", ["fast", "0", "x-1", "nan", "infinite", "1e9"])
 def test_a_speed_that_is_none_is_refused(tmp_path: Path, speed: str) -> None:
     code, _, err = invoke("--replay", str(write(tmp_path / "run.jsonl", a_run())), "--speed", speed)
     assert code == 2
