@@ -124,7 +124,7 @@ async def cancel(bench: Bench) -> str:
     async with bench.caller(ALL_WAYS) as made, made.events.subscribe() as news, asyncio.timeout(OUTCOME_S):
         cid = await made.ask("slow", uuid.uuid4().hex)
         if await first_of(news, "agent.skill.dispatched", "autonomous.outcome") == "agent.skill.dispatched":
-            made.tracker.cancel(cid)
+            await made.tracker.cancel(cid)
         outcome = await made.tracker.wait(cid)
     if outcome.kind is OutcomeKind.COMPLETED:
         raise Absent("the task ended before the cancel")
