@@ -158,26 +158,19 @@ class _Readers:
 
         ``elsewhere``: it is another hub's.
         """
-        if elsewhere:
-            for reader in list(self):
-                if (
-                    reader.everywhere
-                    and isinstance(event, reader.kinds)
-                    and reader.about in {None, event.correlation_id}
-                ):
-                    reader.offer(event)
-            return
         kind = type(event)
         readers = self._of_kind.get(kind)
         if readers is None:
             readers = self._of_kind[kind] = tuple(reader for reader in self._all if issubclass(kind, reader.kinds))
         for reader in readers:
-            reader.offer(event)
+            if reader.everywhere or not elsewhere:
+                reader.offer(event)
         if self._of_request:
             named = event.correlation_id
             waiting = self._of_request.values() if named is None else (self._of_request.get(named, ()),)
             for reader in [reader for readers in waiting for reader in readers if issubclass(kind, reader.kinds)]:
-                reader.offer(event)
+                if reader.everywhere or not elsewhere:
+                    reader.offer(event)
 
 
 class EventLog:

@@ -29,12 +29,9 @@ from fleetsim.caller.step import new_track
 from fleetsim.caller.step.signals import Answered
 from fleetsim.caller.track import Rules, Track
 from fleetsim.caller.tracker import Tracker
-from fleetsim.model.asking import check_answer
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.event import TaskEvent
-from fleetsim.model.limits import check_text
-from fleetsim.model.parts import require_parts
-from fleetsim.model.work import Answer, Decision, Outcome, Question
+from fleetsim.model.work import Outcome, Question
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 
@@ -71,6 +68,11 @@ class SharedTracker(Tracker):
         records = await self._shared.questions()
         return tuple(record.question for record in records if record.state is QuestionState.OPEN)
 
+    async def find_question(self, question_id: str) -> Question | None:
+        if (question := await super().find_question(question_id)) is not None:
+            return question
+        return next((one for one in await self.find_questions() if one.question_id == question_id), None)
+
     async def find_holder(self, agent: str, task_id: str) -> str | None:
         return self.find(agent, task_id) or await self._shared.holder(agent, task_id)
 
@@ -90,24 +92,6 @@ class SharedTracker(Tracker):
                     with suppress(TimeoutError):
                         async with asyncio.timeout(LOOK_S):
                             await ended.next_batch()
-
-    async def answer(self, answer: Answer) -> Question:
-        if any(question.question_id == answer.question_id for question in self.questions()):
-            return await super().answer(answer)
-        check_text(answer.text, "the answer", self.rules.text_chars_max)
-        require_parts(answer.parts, answer.metadata)
-        questions = await self.find_questions()
-        question = next((one for one in questions if one.question_id == answer.question_id), None)
-        if question is not None:
-            if answer.decision is Decision.ANSWER:
-                check_answer(question.parts, answer.parts)
-            question = await self._shared.answer(answer, self._runtime.clock.now())  # which passes it on
-        if question is None:
-            raise UnknownTarget(
-                f"question {answer.question_id!r} is not open any more", hint="look at `fleetsim inbox list`"
-            )
-        self.signal(question.correlation_id, Answered(answer=answer))  # this hub may own the request by now
-        return question
 
     async def cancel(self, correlation_id: str, *, by: str = "operator") -> None:
         if correlation_id in self.open_tracks:
@@ -150,7 +134,7 @@ class SharedTracker(Tracker):
             await super().cancel(cid, by=message.by)
         await self._recorded(cid)
 
-    def require_own(self, correlation_id: str) -> None:
+    def require_lease(self) -> None:
         self._shared.require_lease()
 
     async def drop_all(self) -> int:

@@ -190,6 +190,14 @@ class Tracker:
         """The open questions of all hubs of the fleet, oldest first."""
         return self.questions()
 
+    async def find_question(self, question_id: str) -> Question | None:
+        """One open question, of any hub of the fleet. Raises QuestionNotOpenYet before it is on record."""
+        asking = (track.asking for track in self.open_tracks.values())
+        asked = next((a for a in asking if a.question and a.question.question_id == question_id), None)
+        if asked is not None and not asked.recorded:
+            raise QuestionNotOpenYet(f"question {question_id!r} is not open yet", hint="try again in a moment")
+        return asked.question if asked is not None else None
+
     def kept(self) -> dict[str, int]:
         """The number of values kept for requests in flight, by name. All are 0 once every outcome is on record."""
         return {
@@ -232,11 +240,7 @@ class Tracker:
         """
         check_text(answer.text, "the answer", self.rules.text_chars_max)
         require_parts(answer.parts, answer.metadata)
-        asking = (track.asking for track in self.open_tracks.values())
-        asked = next((a for a in asking if a.question and a.question.question_id == answer.question_id), None)
-        question = asked.question if asked is not None else None
-        if asked is not None and not asked.recorded:
-            raise QuestionNotOpenYet(f"question {answer.question_id!r} is not open yet", hint="try again in a moment")
+        question = await self.find_question(answer.question_id)
         if question is not None:
             if answer.decision is Decision.ANSWER:
                 check_answer(question.parts, answer.parts)
@@ -246,6 +250,7 @@ class Tracker:
                 f"question {answer.question_id!r} is not open any more", hint="look at `fleetsim inbox list`"
             )
         failpoints.reached("after_answer_before_resume")
+        # For another hub's request this changes nothing: the ledger has passed the answer on to its owner.
         self.signal(question.correlation_id, Answered(answer=answer))
         return question
 
@@ -328,8 +333,8 @@ class Tracker:
         else:
             await self._writer.save_now(correlation_id)
 
-    def require_own(self, correlation_id: str) -> None:
-        """Raise NotAccepting if another hub may own the request by now: then this one must not call its agent."""
+    def require_lease(self) -> None:
+        """Raise NotAccepting if another hub may own the requests by now: then this one must not call their agents."""
 
     # ------------------------------------------------------------------ signals and effects
 
@@ -434,7 +439,7 @@ class Tracker:
         began, silent = clock.monotonic(), True
         try:
             if isinstance(effect, Cancel | RegisterPush):
-                self.require_own(cid)
+                self.require_lease()
             match effect:
                 case Send(stream=True):
                     async with AsyncExitStack() as stack:
@@ -477,7 +482,7 @@ class Tracker:
                 case Resume(answer=answer):
                     text, parts = in_form(question_parts(record.task), answer.text, answer.parts)
                     async with executor.slot(record, breaks=False):
-                        self.require_own(cid)  # it may have waited long for the slot
+                        self.require_lease()  # it may have waited long for the slot
                         self.signal(cid, Left())
                         reply = await executor.resume(record, replace(answer, text=text, parts=parts))
                     failpoints.reached("after_resume_before_bind")
@@ -501,7 +506,7 @@ class Tracker:
         self.signal(cid, Left())
         track = self.open_tracks.get(cid)
         await self._ledger.update(replace(track.record if track else record, phase=Phase.SENDING))
-        self.require_own(cid)
+        self.require_lease()
         failpoints.reached("before_send")
 
     # ------------------------------------------------------------------ the end of a request

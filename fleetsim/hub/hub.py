@@ -197,7 +197,7 @@ class Hub:
             folder = CeremonyFolder(runtime.files, ceremonies)
             self.scheduler = self._scheduler(folder)
             self.ceremonies = CeremonyStore(folder, runtime.files, self._ceremony_runtime.clock, self.scheduler)
-        self.running = self.scheduler_runs = False
+        self.running = False
         self.started = asyncio.Event()
         self.closing = asyncio.Event()
         self.failed = asyncio.Event()
@@ -323,10 +323,9 @@ class Hub:
         self._workers.start(self._each_minute(), name="each minute")
         if self.scheduler is not None:
             await enter(self.scheduler)
-            self.scheduler_runs = True
-            if self.members is not None:
-                self.members.take_up_runs()
         self.running = True
+        if self.members is not None:
+            self.members.take_up_runs()
         self.started.set()
         self.fleet.publish_health()
         self.events.publish(HubStarted(url=self.url or "", pid=os.getpid()))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Protocol
 
 from fleetsim.caller.agent_limiter import AgentLimiter
@@ -41,7 +40,6 @@ from fleetsim.caller.shared_tracker import SharedTracker
 from fleetsim.hub.fleet import CurrentFleet
 from fleetsim.hub.journal import Journal
 from fleetsim.model.errors import NotAccepting
-from fleetsim.model.extensions import SkillPolicy
 from fleetsim.runtime.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -56,7 +54,7 @@ PAGE = 1_000
 
 
 class OwningHub(Protocol):
-    """The parts of a hub that follow requests. ``scheduler_runs``: ceremonies fire, if there are any."""
+    """The parts of a hub that follow requests."""
 
     events: EventLog
     fleet: CurrentFleet
@@ -67,7 +65,6 @@ class OwningHub(Protocol):
     scheduler: Scheduler | None
     journal: Journal | None
     running: bool
-    scheduler_runs: bool
 
     def resume(
         self,
@@ -92,7 +89,7 @@ class Membership:
         self._renew_at = 0.0
         self.hubs: tuple[HubMember, ...] = ()
         self.runs: list[RunRecord] = []
-        """Runs that were taken over before there was a scheduler."""
+        """Runs that were taken over before the scheduler had read the ceremonies."""
 
     async def __aenter__(self) -> Membership:
         self._workers.start(self._follow(), name="follow")
@@ -176,9 +173,8 @@ class Membership:
         while taken := await self._ledger.take_over():
             for record in taken.untold:
                 hub.events.publish(RequestAccepted.of(record.request, agent=record.agent, skill=record.skill))
-            for outcome in taken.unannounced:
-                ended = await self._request(outcome.correlation_id)
-                publish_outcome(hub.events, outcome, ended.declared if ended else SkillPolicy())
+            for outcome, record in taken.unannounced:
+                publish_outcome(hub.events, outcome, record.declared)
                 hub.fleet.health.fold(outcome)
             hub.resume(taken.requests, taken.questions, taken.webhooks)
             self.runs += taken.runs
@@ -191,16 +187,9 @@ class Membership:
             await hub.scheduler.look_elsewhere()
         self._count(await self._ledger.members())
 
-    async def _request(self, correlation_id: str) -> RequestRecord | None:
-        """A request that this hub has taken over: nobody else publishes its end, so that this waits for PostgreSQL."""
-        while True:
-            with suppress(NotAccepting):
-                return await self._ledger.request(correlation_id)
-            await asyncio.sleep(LOOK_S)
-
     def take_up_runs(self) -> None:
-        """Follow the runs that were taken over, once there is a scheduler."""
-        if self._hub.scheduler is not None and self._hub.scheduler_runs:
+        """Follow the runs that were taken over, once the scheduler knows the ceremonies."""
+        if self._hub.scheduler is not None and self._hub.running:
             runs, self.runs = self.runs, []
             for run in runs:
                 self._hub.scheduler.take_up(run)

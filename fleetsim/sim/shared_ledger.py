@@ -253,6 +253,7 @@ class MemberLedger(SqliteLedger, SharedLedger):
         opened, unannounced = await self.open_requests(), await self.unannounced()
         untold, questions = await self.untold_requests(), await self.questions()
         webhooks, runs = await self.early_webhooks(), await self.runs(limit=10_000)
+        records = {outcome.correlation_id: await self.request(outcome.correlation_id) for outcome in unannounced}
         try:
             self.renew()  # from here on nothing waits
         except LeaseLost:
@@ -274,7 +275,7 @@ class MemberLedger(SqliteLedger, SharedLedger):
         return TakenOver(
             requests=tuple(requests),
             untold=tuple(one for one in untold if one.request.correlation_id in mine),
-            unannounced=tuple(ended),
+            unannounced=tuple((one, record) for one in ended if (record := records[one.correlation_id]) is not None),
             questions=tuple(q for q in questions if q.question.correlation_id in taken and q.state in waiting),
             webhooks=tuple(one for one in webhooks if one.correlation_id in taken),
             runs=tuple(reversed(going_on)),

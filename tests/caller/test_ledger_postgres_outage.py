@@ -212,6 +212,31 @@ async def test_requests_are_taken_over_though_their_rows_could_not_be_read_at_fi
     await blocker.close()
 
 
+async def test_a_take_over_is_void_if_the_lease_is_lost_while_its_rows_are_read(server: Server) -> None:
+    place = Place.read(server.url(), password=True)
+    blocker, operator = [
+        await asyncpg.connect(place.dsn, server_settings={"search_path": place.schema}) for _ in range(2)
+    ]
+    async with open_postgres(place) as survivor, open_postgres(place, name="paused") as paused:
+        async with open_postgres(place) as leaving:
+            await leaving.accept([record("c-1")])
+        async with blocker.transaction():
+            await blocker.execute("LOCK TABLE webhooks IN ACCESS EXCLUSIVE MODE")
+            reading = asyncio.ensure_future(paused.take_over())
+            while not await operator.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):  # noqa: ASYNC110 - only the server knows
+                await asyncio.sleep(0.02)
+            await operator.execute("UPDATE hubs SET ended_at = clock_timestamp() WHERE name = 'paused'")
+            with pytest.raises(LeaseLost):
+                await paused.require_writable()
+            await paused.rejoin()
+        with pytest.raises(LeaseLost):
+            await reading
+        assert [one.request.correlation_id for one in (await survivor.take_over()).requests] == ["c-1"]
+        assert not await paused.take_over()
+    await blocker.close()
+    await operator.close()
+
+
 async def test_a_hub_whose_requests_were_taken_over_writes_nothing_until_it_joins_again(server: Server) -> None:
     place = Place.read(server.url(), password=True)
     async with open_postgres(place, lease_s=0.5) as late, open_postgres(place) as other:
@@ -248,7 +273,7 @@ async def test_a_hub_that_leaves_hands_its_requests_over_at_once(server: Server)
         taken = await other.take_over(limit=1)
         assert [one.request.correlation_id for one in taken.requests] == ["c-1"]
         assert [one.question for one in taken.questions] == [question("q-1", "c-1")]
-        assert taken.unannounced == (outcome("c-3"),)
+        assert [ended for ended, _ in taken.unannounced] == [outcome("c-3")]
         assert taken.runs == (run(),)
         assert len((await other.take_over()).requests) == 1
         assert not await other.take_over()

@@ -292,7 +292,10 @@ class SharedLedger(Ledger, Protocol):
         ...
 
     async def take_over(self, *, limit: int = 200) -> TakenOver:
-        """Take over up to ``limit`` requests of hubs that left or whose lease has lapsed; several hubs share them."""
+        """Take over up to ``limit`` requests of hubs that left or whose lease has lapsed; several hubs share them.
+
+        The caller must follow them without a wait. Raises LeaseLost if yet another hub may own them by now.
+        """
         ...
 
     async def pass_on(self, message: PassedMessage) -> bool:

@@ -269,12 +269,12 @@ class PassedMessage(Struct, frozen=True, kw_only=True):
 class TakenOver(Struct, frozen=True, kw_only=True):
     """Requests, ended requests and runs that this hub owns from now on, because their hub has left or lost its lease.
 
-    ``untold`` are requests whose acceptance has no event, ``unannounced`` outcomes without one.
+    ``untold`` are requests whose acceptance has no event, ``unannounced`` outcomes without one, each with its request.
     """
 
     requests: tuple[RequestRecord, ...] = ()
     untold: tuple[RequestRecord, ...] = ()
-    unannounced: tuple[Outcome, ...] = ()
+    unannounced: tuple[tuple[Outcome, RequestRecord], ...] = ()
     questions: tuple[QuestionRecord, ...] = ()
     webhooks: tuple[EarlyWebhook, ...] = ()
     runs: tuple[RunRecord, ...] = ()

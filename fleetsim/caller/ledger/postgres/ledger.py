@@ -310,31 +310,33 @@ class PostgresLedger(StoredLedger, SharedLedger):
     async def take_over(self, *, limit: int = 200) -> TakenOver:
         if self._taken is None:
             self._taken = await self._write(verbs.take_over, limit)
-        opened, closed, runs = self._taken
+        hub, (opened, closed, runs) = self._storage.hub, self._taken
         if not (opened or closed or runs):
             self._taken = None
             return TakenOver()
+        mine = "WHERE correlation_id = ANY ($1::text[])"
+        rows = await self._read(f"{_REQUESTS} {mine} ORDER BY seq", [*opened, *closed])
+        records = {(record := verbs.request_of(*row)).request.correlation_id: record for row in rows}
         untold = await self._read(
-            f"{_REQUESTS} WHERE correlation_id = ANY ($1::text[]) AND correlation_id NOT IN"
+            f"SELECT correlation_id FROM requests {mine} AND correlation_id NOT IN"
             " (SELECT accepted_id FROM events WHERE accepted_id = ANY ($1::text[]))"
             " AND accepted_at >= coalesce((SELECT at FROM events ORDER BY seq LIMIT 1), 0) ORDER BY seq",
             [*opened, *closed],
         )
-        ended = "SELECT body FROM outcomes WHERE correlation_id = ANY ($1::text[]) ORDER BY seq"
-        early = "SELECT body FROM webhooks WHERE correlation_id = ANY ($1::text[]) ORDER BY seq"
-        mine = "WHERE correlation_id = ANY ($1::text[])"
+        ended = _decoded(Outcome, await self._read(f"SELECT body FROM outcomes {mine} ORDER BY seq", closed))
+        early = f"SELECT body FROM webhooks {mine} ORDER BY seq"
         taken = TakenOver(
-            requests=tuple(
-                verbs.request_of(*row) for row in await self._read(f"{_REQUESTS} {mine} ORDER BY seq", opened)
-            ),
-            untold=tuple(verbs.request_of(*row) for row in untold),
-            unannounced=tuple(map(summary, _decoded(Outcome, await self._read(ended, closed)))),
+            requests=tuple(records[correlation_id] for correlation_id in opened),
+            untold=tuple(records[correlation_id] for (correlation_id,) in untold),
+            unannounced=tuple((summary(outcome), records[outcome.correlation_id]) for outcome in ended),
             questions=tuple(
                 map(_question, await self._read(f"{_QUESTIONS} {mine} AND state IN ('open', 'answered')", opened))
             ),
             webhooks=_decoded(EarlyWebhook, await self._read(early, opened)),
             runs=tuple(map(decoder(RunRecord), runs)),
         )
+        if self._storage.lost or self._storage.hub != hub:  # while the rows were read
+            raise LeaseLost
         self._taken = None
         return taken
 
