@@ -6,9 +6,6 @@ one for the effects.
 
 Readers within the hub receive an event at once. A reader that may come back to another run of the hub, and ask for the
 events after a number, receives an event once it is in the journal (decision 0024).
-
-Hubs that share a ledger share the journal, which gives events their numbers: readers of the journal receive the events
-of all hubs in its order, and readers within the hub its own ones at once, those of other hubs only if they want them.
 """
 
 from __future__ import annotations
@@ -182,8 +179,6 @@ class EventLog:
         self._keep_max = keep_max
         self._readers, self._journal_readers = _Readers(), _Readers()
         self._holding = False
-        self._shared = False
-        self._own_settled = 0
         self._dropped_before = 0
         self._seq = self._recorded_seq = self._settled_seq = first_seq
         self._more_settled = asyncio.Event()
@@ -191,7 +186,7 @@ class EventLog:
     @property
     def last_seq(self) -> int:
         """The number of the newest event; 0 before the first."""
-        return self._recorded_seq if self._shared else self._seq
+        return self._seq
 
     @property
     def recorded_seq(self) -> int:
@@ -214,29 +209,6 @@ class EventLog:
         self._recorded_seq = max(self._recorded_seq, seq)
         self._settle_up_to(seq)
 
-    def share(self, after_seq: int) -> None:
-        """From now on the journal gives the numbers, after ``after_seq``: ``deliver`` has its events."""
-        self._shared, self._recorded_seq, self._own_settled = True, after_seq, self._seq
-
-    def deliver(self, events: Sequence[tuple[Event, bool]]) -> None:
-        """Hand events of the shared journal to its readers, each with whether this hub published it."""
-        for event, own in events:
-            self._keep(event)
-            if own:
-                self._own_settled += 1
-            elif self._readers:
-                self._seq += 1
-                self._own_settled += 1
-                self._readers.tell(replace(event, seq=self._seq), elsewhere=True)
-            self._journal_readers.tell(event)
-            self._recorded_seq = event.seq
-        self._more_settled.set()
-        self._more_settled.clear()
-
-    def forgo(self, count: int) -> None:
-        """``count`` events of this hub will not reach the journal: another hub publishes them."""
-        self._own_settled += count
-
     def _keep(self, event: Event) -> None:
         self._kept.append(event)
         if len(self._kept) >= self._keep_max + SPARE:
@@ -246,9 +218,6 @@ class EventLog:
         """Give an event the next number and the time, set the members in ``about``, and hand it to its readers."""
         self._seq += 1
         event = replace(event, seq=self._seq, at=self._clock.now(), **about)
-        if self._shared:
-            self._readers.tell(event)
-            return event
         self._keep(event)
         self._readers.tell(event)
         if not self._holding:
@@ -257,19 +226,13 @@ class EventLog:
 
     def record(self, seq: int) -> None:
         """The events up to ``seq`` are in the journal: its readers get them, and wait for the journal from now on."""
-        if self._shared:
-            self._holding = True
-            return
         self._recorded_seq, self._holding = max(self._recorded_seq, seq), True
         self._settle_up_to(seq)
 
     def release(self) -> None:
         """The journal cannot be written now: its readers get events at once, until the next ``record``."""
         self._holding = False
-        if not self._shared:
-            self._settle_up_to(self._seq)
-        self._more_settled.set()
-        self._more_settled.clear()
+        self._settle_up_to(self._seq)
 
     def _settle_up_to(self, seq: int) -> None:
         if seq <= self._settled_seq:
@@ -284,7 +247,7 @@ class EventLog:
     async def settle(self) -> None:
         """Wait until all events up to now are in the journal, or the journal cannot be written."""
         last = self._seq
-        while (self._own_settled if self._shared else self._settled_seq) < last and self._holding:
+        while self._settled_seq < last:
             await self._more_settled.wait()
 
     def recent(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
@@ -312,21 +275,25 @@ class EventLog:
         Only events of ``kinds`` that ``wanted`` accepts are queued, so that the others do not wake the reader. A reader
         ``about`` one request receives its events and those of no request, and costs the events of others nothing.
         ``journaled``: each event once it is in the journal, or at once while nothing can be written there.
-        ``everywhere``: events of other hubs of a shared journal too, which a ``journaled`` reader always gets.
+        ``everywhere``: events of other hubs that share the journal too, which a ``journaled`` reader always gets.
         """
-        newest = self.last_seq if journaled else self._seq
-        # A number that this log has not reached belongs to another log: the reader starts now. In a shared journal
-        # another hub may have it already: events up to it are not told again.
-        after = newest if after_seq is None else after_seq if journaled and self._shared else min(after_seq, newest)
+        after = self._start(after_seq, journaled=journaled)
         reader = Subscription(keep_max, self._unsubscribe, kinds, wanted, about, after, everywhere)
-        past = self._kept[
-            self._place(after) : self._place(self._settled_seq) if journaled and not self._shared else None
-        ]
-        for event in past if journaled or not self._shared else ():
+        for event in self._past(after, journaled=journaled):
             if (about is None or event.correlation_id in {about, None}) and isinstance(event, kinds):
                 reader.offer(event)
         (self._journal_readers if journaled else self._readers).add(reader)
         return reader
+
+    def _start(self, after_seq: int | None, *, journaled: bool) -> int:
+        """The number after which a reader starts. A number that this log has not reached belongs to another log: the
+        reader starts now.
+        """
+        return self._seq if after_seq is None else min(after_seq, self._seq)
+
+    def _past(self, after: int, *, journaled: bool) -> Sequence[Event]:
+        """The kept events that a new reader receives first."""
+        return self._kept[self._place(after) : self._place(self._settled_seq) if journaled else None]
 
     def _unsubscribe(self, reader: Subscription) -> None:
         if self._readers.drop(reader) or self._journal_readers.drop(reader):

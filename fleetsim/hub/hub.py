@@ -46,6 +46,7 @@ from fleetsim.caller.hitl import HitlMonitor
 from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, QuestionRecord, RequestRecord, SharedLedger
 from fleetsim.caller.receiver import CallbackReceiver, WebhookObserver
 from fleetsim.caller.registry import Registry
+from fleetsim.caller.shared_events import SharedEventLog
 from fleetsim.caller.shared_tracker import SharedTracker
 from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
@@ -127,7 +128,8 @@ class Hub:
         self.agent_keys = agent_keys
         self.url = url
         settings = config.settings
-        self.events = EventLog(runtime.clock)
+        shared_events = SharedEventLog(runtime.clock) if isinstance(ledger, SharedLedger) else None
+        self.events = shared_events or EventLog(runtime.clock)
         self.channels = Channels(runtime, self.events, config.channels, proxy_of(config.settings.proxy))
         self.wire = WireLog(runtime.clock)
         self.broker = CardBroker(
@@ -153,8 +155,10 @@ class Hub:
         }
         rules = _rules_of(settings)
         self.members: Membership | None = None
-        if isinstance(ledger, SharedLedger):
-            self.tracker: Tracker = SharedTracker(runtime, executor, ledger, self.events, rules, **following)
+        if isinstance(ledger, SharedLedger) and shared_events is not None:
+            tracker = SharedTracker(runtime, executor, ledger, shared_events, rules, **following)
+            self.members = Membership(self, ledger, tracker, shared_events)
+            self.tracker: Tracker = tracker
         else:
             self.tracker = Tracker(runtime, executor, ledger, self.events, rules, **following)
         self.dispatcher = Dispatcher(
@@ -286,8 +290,8 @@ class Hub:
         last = await self.ledger.last_seq()
         self.events.continue_after(last)
         self.journal = await enter(Journal(self.events, self.ledger, after_seq=last))
-        if isinstance(self.ledger, SharedLedger) and isinstance(self.tracker, SharedTracker):
-            self.members = Membership(self, self.ledger, self.tracker)
+        if self.members is not None:
+            self.members.seq = last
         await enter(self.metrics)
         if self._tracing is not None:
             await enter(self._tracing.following(self.events, self.ledger))

@@ -41,8 +41,6 @@ class Journal:
     def __init__(self, events: EventLog, ledger: Ledger, *, after_seq: int) -> None:
         self._ledger = ledger
         self._shared = isinstance(ledger, SharedLedger)
-        if self._shared:
-            events.share(after_seq)
         self._reader = events.subscribe(after_seq=after_seq)
         self._events = events
         self._batch: tuple[Event, ...] = ()
@@ -68,10 +66,10 @@ class Journal:
             self._reader.close()
             self._events.release()
 
-    def forgo(self) -> None:
-        """Drop the events that wait: the hub that took over this one's requests publishes them."""
-        self._events.forgo(len(self._batch) + self._reader.clear())
-        self._batch = ()
+    def forgo(self) -> int:
+        """Drop the events that wait, and return the number of them: another hub publishes them."""
+        count, self._batch = len(self._batch) + self._reader.clear(), ()
+        return count
 
     async def _follow(self) -> None:
         lost = 0

@@ -15,7 +15,7 @@ from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.ceremonies.scheduler import Scheduler
 from fleetsim.caller.channels.alert_monitor import AlertMonitor
 from fleetsim.caller.dispatcher import Dispatcher
-from fleetsim.caller.event_log import EventLog, publish_outcome
+from fleetsim.caller.event_log import publish_outcome
 from fleetsim.caller.events import Event, OutcomeDecided, RequestAccepted, VetoWindowMoved
 from fleetsim.caller.fleet_events import (
     CeremonyCompleted,
@@ -36,6 +36,7 @@ from fleetsim.caller.ledger import (
     RunRecord,
     SharedLedger,
 )
+from fleetsim.caller.shared_events import SharedEventLog
 from fleetsim.caller.shared_tracker import SharedTracker
 from fleetsim.hub.fleet import CurrentFleet
 from fleetsim.hub.journal import Journal
@@ -56,7 +57,6 @@ PAGE = 1_000
 class OwningHub(Protocol):
     """The parts of a hub that follow requests."""
 
-    events: EventLog
     fleet: CurrentFleet
     dispatcher: Dispatcher
     hitl: HitlMonitor
@@ -79,13 +79,15 @@ class OwningHub(Protocol):
 class Membership:
     """``async with`` follows the other hubs. ``hubs`` are the members at the last renewal, the longest member first."""
 
-    def __init__(self, hub: OwningHub, ledger: SharedLedger, tracker: SharedTracker) -> None:
+    def __init__(self, hub: OwningHub, ledger: SharedLedger, tracker: SharedTracker, events: SharedEventLog) -> None:
         self._hub = hub
+        self._events = events
         self._ledger = ledger
         self._tracker = tracker
         self._workers = Workers("members")
         self._applying: dict[int, None] = {}
-        self._seq = hub.events.last_seq
+        self.seq = 0
+        """The number of the last event that was read."""
         self._renew_at = 0.0
         self.hubs: tuple[HubMember, ...] = ()
         self.runs: list[RunRecord] = []
@@ -120,14 +122,14 @@ class Membership:
     async def _read_events(self) -> None:
         """Hand the new events of all hubs to their readers, in the order of the ledger."""
         while True:
-            page = await self._ledger.journaled(after_seq=self._seq, limit=PAGE)
+            page = await self._ledger.journaled(after_seq=self.seq, limit=PAGE)
             for event, own in page:
                 if not own:
                     await self._note(event)
             moved = [one for one in page if one[1] or not isinstance(one[0], HubStarted | HubStopping)]
-            self._hub.events.deliver(moved)  # the start and the end of another hub are not this one's
+            self._events.deliver(moved)  # the start and the end of another hub are not this one's
             if page:
-                self._seq = page[-1][0].seq
+                self.seq = page[-1][0].seq
             if len(page) < PAGE:
                 return
 
@@ -172,9 +174,9 @@ class Membership:
         self._renew_at = asyncio.get_running_loop().time() + self._ledger.lease_s / RENEWALS
         while taken := await self._ledger.take_over():
             for record in taken.untold:
-                hub.events.publish(RequestAccepted.of(record.request, agent=record.agent, skill=record.skill))
+                self._events.publish(RequestAccepted.of(record.request, agent=record.agent, skill=record.skill))
             for outcome, record in taken.unannounced:
-                publish_outcome(hub.events, outcome, record.declared)
+                publish_outcome(self._events, outcome, record.declared)
                 hub.fleet.health.fold(outcome)
             hub.resume(taken.requests, taken.questions, taken.webhooks)
             self.runs += taken.runs
@@ -182,7 +184,7 @@ class Membership:
         self.take_up_runs()
         if taken_over and hub.running:
             log.warning("%d requests were taken over from another hub", taken_over)
-            hub.events.publish(HubTookOver(requests=taken_over))
+            self._events.publish(HubTookOver(requests=taken_over))
         if hub.scheduler is not None and hub.running:
             await hub.scheduler.look_elsewhere()
         self._count(await self._ledger.members())
@@ -212,7 +214,7 @@ class Membership:
         hub = self._hub
         hub.dispatcher.accepting = False
         if hub.journal is not None:
-            hub.journal.forgo()
+            self._events.forgo(hub.journal.forgo())
         await hub.hitl.drop_all()
         if hub.scheduler is not None:
             await hub.scheduler.drop_all()
@@ -226,5 +228,5 @@ class Membership:
                 log.debug("the fleet cannot be joined: %s", error)
                 await asyncio.sleep(LOOK_S)
         hub.dispatcher.accepting = hub.running
-        hub.events.publish(HubLeaseLost(dropped=dropped))
+        self._events.publish(HubLeaseLost(dropped=dropped))
         self._renew_at = 0.0

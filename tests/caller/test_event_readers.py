@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from fleetsim.caller.event_log import KEEP_MAX, SPARE, EventLog
 from fleetsim.caller.events import Event, Level, OtherEvent, StreamBroken
 from fleetsim.caller.fleet_events import HubStarted, HubStopping
+from fleetsim.caller.shared_events import SharedEventLog
 from fleetsim.testbed.loop import START
 from fleetsim.testbed.runtime import VirtualClock
 
@@ -64,8 +65,7 @@ async def test_a_reader_hears_from_now_on_or_from_what_it_has_seen_on() -> None:
 
 
 async def test_a_reader_that_another_hub_of_the_journal_served_receives_no_event_twice() -> None:
-    events = log()
-    events.share(0)
+    events = SharedEventLog(VirtualClock())
     events.deliver([(OtherEvent(name="t", seq=1), True)])
     async with events.subscribe(after_seq=3, journaled=True) as reader:
         events.deliver([(OtherEvent(name="t", seq=seq), False) for seq in (2, 3, 4)])
