@@ -56,7 +56,8 @@ _CODES = {"credential_refused": Exit.AUTH, "unreachable": Exit.UNREACHABLE, "nev
 class AskOptions:
     """The options of a verb that asks an agent. ``agent`` is a name or an address; "" is the hub itself.
 
-    ``follow_id`` is the task to follow; nothing is sent then."""
+    ``follow_id`` is a task to follow, instead of a text to send.
+    """
 
     agent: str = ""
     text: str = ""

@@ -132,7 +132,7 @@ async def _read(common: CommonOptions, agent: str, how: Mapping[str, Any]) -> di
 
 
 def _credential_line(credentials: Mapping[str, Any]) -> str:
-    """What the card requests, and whether it is configured."""
+    """The credentials that the card requests, and whether they are configured."""
     source = f"configured from {credentials['source']}" if credentials["source"] else "not configured"
     if not credentials["requested"]:
         return f"none requested; {source}" if credentials["source"] else "none requested"

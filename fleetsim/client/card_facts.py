@@ -1,4 +1,4 @@
-"""What a card promises to callers, in short texts to keep in a file; and the changes between two cards. Pure.
+"""The promises of a card to its callers, as short texts to keep in a file, and the changes between two cards. Pure.
 
 The texts of a card are hostile: each is one harmless, short line.
 """

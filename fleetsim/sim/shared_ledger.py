@@ -52,7 +52,7 @@ class _Member:
 
 @dataclass
 class SharedStore:
-    """The rows that SQLite's tables lack: members, owners, messages, and who published an event. ``clock`` is the
+    """The rows that SQLite's tables lack: members, owners, messages, and the publishers of events. ``clock`` is the
     database's own.
     """
 

@@ -279,6 +279,20 @@ async def test_a_hub_that_leaves_hands_its_requests_over_at_once(server: Server)
         assert not await other.take_over()
 
 
+async def test_the_row_of_a_hub_goes_a_day_after_its_end_unless_it_owns_something(server: Server) -> None:
+    place = Place.read(server.url(), password=True)
+    for request in ("c-1", None):
+        async with open_postgres(place) as leaving:
+            if request is not None:
+                await leaving.accept([record(request)])
+    operator = await asyncpg.connect(place.dsn, server_settings={"search_path": place.schema})
+    await operator.execute("UPDATE hubs SET ended_at = ended_at - interval '25 hours'")
+    async with open_postgres(place) as joined:
+        assert await operator.fetchval("SELECT count(*) FROM hubs WHERE ended_at IS NOT NULL") == 1
+        assert [one.request.correlation_id for one in (await joined.take_over()).requests] == ["c-1"]
+    await operator.close()
+
+
 async def test_a_message_reaches_the_owner_until_it_is_discarded(server: Server) -> None:
     place = Place.read(server.url(), password=True)
     async with open_postgres(place) as owner, open_postgres(place) as other:

@@ -308,15 +308,17 @@ class PostgresLedger(StoredLedger, SharedLedger):
         )  # fmt: skip
 
     async def take_over(self, *, limit: int = 200) -> TakenOver:
+        hub = self._storage.hub
         if self._taken is None:
             self._taken = await self._write(verbs.take_over, limit)
-        hub, (opened, closed, runs) = self._storage.hub, self._taken
+        opened, closed, runs = self._taken
         if not (opened or closed or runs):
             self._taken = None
             return TakenOver()
         mine = "WHERE correlation_id = ANY ($1::text[])"
-        rows = await self._read(f"{_REQUESTS} {mine} ORDER BY seq", [*opened, *closed])
-        records = {(record := verbs.request_of(*row)).request.correlation_id: record for row in rows}
+        columns = "SELECT correlation_id, body, content, phase, seq FROM requests"
+        rows = await self._read(f"{columns} {mine}", [*opened, *closed])
+        records = {correlation_id: verbs.request_of(*row) for correlation_id, *row in rows}
         untold = await self._read(
             f"SELECT correlation_id FROM requests {mine} AND correlation_id NOT IN"
             " (SELECT accepted_id FROM events WHERE accepted_id = ANY ($1::text[]))"

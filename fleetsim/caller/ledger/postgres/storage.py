@@ -54,6 +54,13 @@ _PASSING = (
 )
 _CORRUPT = (asyncpg.DataCorruptedError, asyncpg.IndexCorruptedError)
 
+_CLEAR = """DELETE FROM hubs WHERE ended_at < clock_timestamp() - interval '1 day'
+    AND NOT EXISTS (SELECT FROM requests WHERE phase <> 'closed' AND requests.hub = hubs.hub)
+    AND NOT EXISTS (SELECT FROM runs WHERE status = 'running' AND runs.hub = hubs.hub)
+    AND NOT EXISTS (SELECT FROM outcomes JOIN requests USING (correlation_id)
+        WHERE NOT announced AND requests.hub = hubs.hub)"""
+"""Each start of a hub adds a row, and a take-over looks at all that have ended: old ones that own nothing go."""
+
 _FENCE = """UPDATE hubs SET groups = $2, renewed_at = clock_timestamp(), expires_at = clock_timestamp() + lease
     WHERE hub = $1 AND ended_at IS NULL RETURNING hub"""
 """The first statement of a group: it proves that no other hub has taken over, renews the lease, and numbers the group.
@@ -214,6 +221,7 @@ class Storage:
                     "UPDATE hubs SET ended_at = clock_timestamp() WHERE name = $1 AND name <> '' AND ended_at IS NULL",
                     self._name,
                 )
+                await connection.execute(_CLEAR)
                 hub: int | None = await connection.fetchval(
                     "INSERT INTO hubs (name, version, lease, expires_at) SELECT $1, $2, $3, clock_timestamp() + $3"
                     " WHERE NOT EXISTS (SELECT FROM moved) RETURNING hub",
@@ -256,7 +264,7 @@ class Storage:
         )
 
     async def _listen(self) -> None:
-        """Note every notice of a hub in ``heard``. While the connection is away, nothing is heard."""
+        """Add every notice of a hub to ``heard``, and connect again whenever the connection is lost."""
         while True:
             try:
                 if self._hears is None or self._hears.is_closed():
