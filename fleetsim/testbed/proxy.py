@@ -13,7 +13,7 @@ import ipaddress
 import random
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import TypeAlias
 
 from fleetsim.model.errors import ConnectionLost, LimitReached, TransportError, Unreachable
@@ -155,9 +155,8 @@ class FaultProxy:
         pipeline: FaultPipeline,
         writer: asyncio.StreamWriter,
     ) -> None:
-        upstream, out = await self._dial(request, headers, sent.body)
         loop = asyncio.get_running_loop()
-        try:
+        async with self._dial(request, headers, sent.body) as upstream:
             line, reply_headers = await _read_head(upstream)
             start = Start(int(line.split(" ")[1]), folded_headers(reply_headers))
             start = await pipeline.start(loop.time(), start)
@@ -167,8 +166,6 @@ class FaultProxy:
                 for piece in pipeline.pieces(chunk):
                     if not await self._do(piece, sent_at, pipeline, writer):
                         return
-        finally:
-            out.close()
 
     async def _do(
         self, piece: Data | Wait | Break | End, sent_at: float, pipeline: FaultPipeline, writer: asyncio.StreamWriter
@@ -187,9 +184,8 @@ class FaultProxy:
                 return False
         return True
 
-    async def _dial(
-        self, request: Request, headers: Headers, body: bytes
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    @contextlib.asynccontextmanager
+    async def _dial(self, request: Request, headers: Headers, body: bytes) -> AsyncIterator[asyncio.StreamReader]:
         try:
             reader, writer = await asyncio.open_connection(self._target.host, self._target.port, limit=HEAD_BYTES_MAX)
         except OSError:
@@ -203,16 +199,18 @@ class FaultProxy:
             *(f"{name}: {value}" for name, value in passed_on),
         ]
         lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
-        writer.write("\r\n".join(lines).encode("latin-1") + body)
-        await writer.drain()
-        return reader, writer
+        try:
+            writer.write("\r\n".join(lines).encode("latin-1") + body)
+            await writer.drain()
+            yield reader
+        finally:
+            writer.close()
 
     async def _again(self, request: Request, headers: Headers, sent: FaultResult, again: Again) -> None:
         await pause(again.after_s)
         with contextlib.suppress(OSError, Unreachable):
-            reader, writer = await self._dial(request, headers, sent.body)
-            await reader.read()
-            writer.close()
+            async with self._dial(request, headers, sent.body) as reply:
+                await reply.read()
 
 
 HALF_CLOSED_S = 5.0

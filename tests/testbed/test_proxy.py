@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -40,6 +42,7 @@ class Witness:
     def __init__(self) -> None:
         self.arrived: list[bytes] = []
         self.left = asyncio.Event()
+        self.waiting = 0
         self.app = Starlette(
             routes=[
                 Route("/a2a", self.answer, methods=["POST"]),
@@ -66,6 +69,7 @@ class Witness:
 
     async def silent(self, request: WebRequest) -> Response:
         await request.body()
+        self.waiting += 1
         assert (await request.receive())["type"] == "http.disconnect"
         self.left.set()
         return Response()
@@ -202,6 +206,20 @@ async def test_a_duplicate_arrives_again(env: Env) -> None:
         while len(env.agent.arrived) < 2:  # noqa: ASYNC110 - the agent has no event for it
             await asyncio.sleep(0.01)
     assert env.agent.arrived == [env.send.body] * 2
+
+
+async def test_a_duplicate_that_waits_when_the_proxy_stops_leaves_no_connection_open(env: Env) -> None:
+    env.proxy.fault(Duplicate(copies=1, after_s=0.0))
+    silent = Request(method="GET", url=env.proxy.url + "/silent", limits=Limits(first_byte_s=60))
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            group.create_task(env.outcome(silent))
+            while env.agent.waiting < 2:  # noqa: ASYNC110 - the agent has no event for it
+                await asyncio.sleep(0.01)
+            await env.proxy.down()
+        gc.collect()
+    assert seen == []
 
 
 async def test_slow_bytes_are_slow_and_whole(env: Env) -> None:
