@@ -291,10 +291,20 @@ def test_retry_after_is_honoured_and_clamped() -> None:
 )
 def test_a_lost_reply_is_looked_for_and_never_sent_again(error: FleetsimError) -> None:
     hand = Hand.begun().tell(SendFailed(error=error))
-    hand.wait(1000)
+    hand.wait(30).tell(Found(task=None, error=TimedOut("silent"))).wait(1000)
     assert not hand.asked_for(Send)
     assert only_outcome(hand) is OutcomeKind.UNKNOWN
     assert "may have run" in hand.outcomes[0].reason
+
+
+def test_a_lost_reply_is_not_given_up_before_a_search_for_its_task_has_ended() -> None:
+    hand = Hand.begun().tell(SendFailed(error=TimedOut("silent")))
+    for _ in range(20):  # the search waits for its turn at a busy agent
+        hand.wait(31)
+    assert hand.outcomes == []
+    hand.tell(Found(task=task(W))).wait(200)
+    assert hand.outcomes == []
+    assert hand.asked_for(Poll)
 
 
 def test_a_webhook_binds_a_task_whose_reply_was_lost() -> None:

@@ -6,7 +6,16 @@ import pytest
 from msgspec.structs import replace
 
 from fleetsim.caller.step.ending import cause_of
-from fleetsim.caller.step.signals import Answered, CancelAsked, PollFailed, Replied, ResumeFailed, SendFailed
+from fleetsim.caller.step.signals import (
+    Answered,
+    CancelAsked,
+    Found,
+    LookUpTask,
+    PollFailed,
+    Replied,
+    ResumeFailed,
+    SendFailed,
+)
 from fleetsim.model.errors import (
     AuthRefused,
     BlockedAddress,
@@ -148,6 +157,8 @@ def test_a_send_that_fails_for_good_says_whose_it_was(error: FleetsimError, ende
     for _ in range(10):
         if hand.track.sending.in_air:
             hand.tell(SendFailed(error=error))
+        if hand.asked_for(LookUpTask):
+            hand.tell(Found(task=None, error=TimedOut("silent")))
         hand.wait(100)
     assert end(hand) == ended
 

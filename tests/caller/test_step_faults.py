@@ -17,6 +17,7 @@ from fleetsim.caller.step.signals import (
     CancelAsked,
     Close,
     Due,
+    Found,
     LookUpTask,
     Poll,
     PollFailed,
@@ -130,7 +131,7 @@ def test_a_send_under_way_at_the_crash_is_looked_for_and_never_sent_again() -> N
     hand = Hand(track=new_track(replace(record(), phase=Phase.SENDING), Now(0.0, START)))
     hand.tell(Recovered())
     assert hand.asked_for(LookUpTask)
-    hand.wait(61)
+    hand.tell(Found(task=None)).wait(61)
     assert not hand.asked_for(Send)
     assert hand.outcomes[0].kind is OutcomeKind.UNKNOWN
 

@@ -404,7 +404,7 @@ class Storm:
 
 def configure(folder: Path, agents: Agents, front: str, *, lease_s: float, ceremonies: int) -> None:
     rows = [
-        f"fleet: {{base_url: '{front}', poll_interval_s: 15, lease_s: {lease_s}, retry_waits_s: [0.1, 0.3, 0.9]}}",
+        f"fleet: {{base_url: '{front}', poll_interval_s: 2, lease_s: {lease_s}, retry_waits_s: [0.1, 0.3, 0.9]}}",
         "agents:",
     ]
     for entry in agents.entries:

@@ -303,8 +303,14 @@ def found(context: StepContext, signal: Found) -> None:
 
 
 def give_up_search(context: StepContext) -> None:
-    """No task was found: whether the work ran stays unknown."""
-    sending = context.track.sending
+    """No task was found: whether the work ran stays unknown.
+
+    A search that is still under way, or waits for its turn at a busy agent, counts: the request waits for its end.
+    """
+    sending, trouble = context.track.sending, context.track.polling.trouble
+    if not sending.searches and not trouble:
+        context.track.timers[Timer.GIVE_UP] = context.now.mono + context.rules.poll_interval_s
+        return
     if sending.silent:
         reason = f"{sending.lost}; its task was not found: it may have run"
         close(context, OutcomeKind.PROTOCOL_ERROR, Cause.PROTOCOL, reason)
@@ -322,7 +328,7 @@ def _why_not_found(track: Track) -> str:
         return "offers no way to look for its task, and sends us no webhooks"
     if track.sending.searches:
         return f"asked for its task {track.sending.searches} times, shows none that is surely it"
-    return f"could not be asked for its task: {track.polling.trouble or 'no answer came in time'}"
+    return f"could not be asked for its task: {track.polling.trouble}"
 
 
 # ------------------------------------------------------------------ its stream ends, its time is over
