@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -20,12 +19,9 @@ from tests.cli.world import Shell
 from tests.house.tree import TOP
 from tests.ports import held_port
 from tests.postgres import Server
+from tests.storms import hubs_rig
 
-pytestmark = [
-    pytest.mark.pg,
-    pytest.mark.sockets,
-    pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed"),
-]
+pytestmark = [pytest.mark.pg, pytest.mark.sockets]
 
 LEASE_S = 3
 REQUESTS = 30
@@ -37,8 +33,8 @@ def haproxy(port: int, hubs: list[int]) -> Iterator[str]:
     names = {f"HUB_{number}": f"127.0.0.1:{hub}" for number, hub in enumerate(hubs, 1)}
     env = {"FLEET_LISTEN": f"127.0.0.1:{port}", "FLEET_HOST": f"localhost:{port}", **names}
     process = subprocess.Popen(
-        ["haproxy", "-f", str(TOP / "deploy/haproxy.cfg")],
-        env={"PATH": "/usr/sbin:/usr/bin", **env},
+        [hubs_rig.haproxy(), "-f", str(TOP / "deploy/haproxy.cfg")],
+        env=env,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

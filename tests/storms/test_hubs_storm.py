@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 
 import pytest
 
-pytestmark = [
-    pytest.mark.pg,
-    pytest.mark.sockets,
-    pytest.mark.skipif(shutil.which("haproxy") is None, reason="needs haproxy: `apt-get install haproxy`"),
-]
+pytestmark = [pytest.mark.pg, pytest.mark.sockets]
 
 
 def test_a_fleet_that_loses_hubs_again_and_again_loses_no_work_and_repeats_none() -> None:
