@@ -81,10 +81,11 @@ def start(
     stdout: int = subprocess.DEVNULL,
     stderr: int = subprocess.PIPE,
     new_session: bool = False,
+    module: str = "fleetsim",
 ) -> subprocess.Popen[str]:
-    """Start ``fleetsim WORDS`` from nothing; its stderr is read as text."""
+    """Start ``python -m MODULE WORDS`` from nothing; its stderr is read as text."""
     return subprocess.Popen(
-        [sys.executable, "-m", "fleetsim", *words],
+        [sys.executable, "-m", module, *words],
         cwd=folder,
         env=dict(environment),
         stdin=stdin,

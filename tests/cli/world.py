@@ -20,13 +20,17 @@ from tests import command
 
 @dataclass
 class Shell:
-    """A directory with its own state; ``run`` runs a verb in it. ``told``: what the last hub wrote to stderr so far."""
+    """A directory with its own state; ``run`` runs a verb in it, and ``up`` a hub of the program ``module``.
+
+    ``told``: what the last hub wrote to stderr so far.
+    """
 
     home: Path
     env: dict[str, str] = field(default_factory=dict)
     said: str = ""
     """What the hub that was up last told on stderr."""
     told: list[str] = field(default_factory=list)
+    module: str = "fleetsim"
 
     def environment(self) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if k in {"PATH", "LANG", "LC_ALL", "PYTHONPATH"}}
@@ -54,7 +58,8 @@ class Shell:
     @contextmanager
     def up(self, *args: str) -> Iterator[subprocess.Popen[str]]:
         """``fleetsim up --headless`` on a free port, until left; it must stop by itself when told to."""
-        hub = command.start(("up", "--headless", "--port", "0", *args), self.home, self.environment())
+        words = ("up", "--headless", "--port", "0", *args)
+        hub = command.start(words, self.home, self.environment(), module=self.module)
         assert hub.stderr is not None
         told = self.told = []
         reader = threading.Thread(target=told.extend, args=(hub.stderr,), daemon=True)

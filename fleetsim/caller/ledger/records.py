@@ -41,6 +41,10 @@ class LedgerBroken(NotAccepting):
     retryable = False
 
 
+class HubTooOld(LedgerBroken, ConfigError):
+    """A newer fleetsim has changed the shared ledger so that this one may not write it. The hub ends."""
+
+
 class LeaseLost(NotAccepting):
     """Another hub has taken over the requests of this one, whose writes are refused until it joins again."""
 

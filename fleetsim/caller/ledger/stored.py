@@ -62,14 +62,15 @@ class StoredLedger(Ledger):
 
     def _failure(self, error: Exception, *, reads: bool) -> Exception:
         """The error to raise for a call that failed with ``error``, after the listener was notified."""
-        if isinstance(error, NotAccepting):
+        if isinstance(error, NotAccepting) and not isinstance(error, LedgerBroken):
             if not reads:
                 self._note_refusal(str(error))
             return error
         if isinstance(error, ValueError) or self._listener is None:
             return error
         if self._broken is None:
-            self._broken = LedgerBroken(f"the ledger failed: {str(error) or type(error).__name__}", hint=self.HINT)
+            said = f"the ledger failed: {str(error) or type(error).__name__}"
+            self._broken = error if isinstance(error, LedgerBroken) else LedgerBroken(said, hint=self.HINT)
             self._listener.ledger_failed(self._broken)
         return self._broken.with_traceback(None)  # or it would keep the frames of every call that met it
 

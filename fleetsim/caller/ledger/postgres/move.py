@@ -235,7 +235,7 @@ async def _tables(place: Place, now: datetime, *, new: bool) -> AsyncIterator[Co
             if moved:
                 aside = f"{place.schema[:40]}_moved_{now:%Y%m%d%H%M%S}"
                 await connection.execute(f'ALTER SCHEMA "{place.schema}" RENAME TO "{aside}"')
-            await migrate(connection, place.schema)
+            await migrate(connection, place.schema, alone=True)
             await connection.execute("LOCK TABLE hubs IN SHARE ROW EXCLUSIVE MODE")
             living = "SELECT name FROM hubs WHERE ended_at IS NULL AND expires_at > clock_timestamp()"
             if (hub := await connection.fetchval(living)) is not None:

@@ -1,14 +1,22 @@
 """The tables of one fleet in PostgreSQL. Each fleet has a schema of its own.
 
-A migration, once released, never changes: the next one is added behind it, and it must leave the tables usable for hubs
-of the version before. Dates are microseconds since 1970, as in every form of the ledger.
+A migration, once released, never changes: the next one is added behind it. Hubs of the versions from its ``oldest`` on
+go on beside it, so each statement names its columns, and a new column has a default. No migration changes the columns
+of ``hubs`` and ``schema_version`` by which a hub finds that it is too old, and leaves. Dates are microseconds since
+1970, as in every form of the ledger.
 """
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from typing import NamedTuple
+
 import asyncpg
 
-from fleetsim.model.errors import ConfigError
+from fleetsim.caller.ledger.records import HubTooOld
+
+MIGRATION_S = 3_600.0
+"""Seconds that a migration may take. Writes of the other hubs wait meanwhile, and are refused after a while."""
 
 _TABLES = """
 CREATE FUNCTION this_hub() RETURNS bigint LANGUAGE sql STABLE AS $$ SELECT current_setting('fleetsim.hub')::bigint $$;
@@ -84,16 +92,25 @@ CREATE INDEX events_by_agent ON events (agent, seq);
 CREATE INDEX events_accepted ON events (accepted_id) WHERE accepted_id IS NOT NULL;
 """
 
-MIGRATIONS: tuple[str, ...] = (_TABLES,)
+
+class Migration(NamedTuple):
+    """Statements that make the next version. ``oldest`` is the oldest version whose hubs may write after them."""
+
+    statements: str
+    oldest: int
+
+
+MIGRATIONS: tuple[Migration, ...] = (Migration(_TABLES, oldest=1),)
 """Version n is made from version n - 1 by the n-th of these."""
 
 VERSION = len(MIGRATIONS)
 
 
-async def migrate(connection: asyncpg.Connection, schema: str) -> None:
+async def migrate(connection: asyncpg.Connection, schema: str, *, alone: bool = False) -> None:
     """Create the fleet's tables, or bring them to this version; the connection then uses them.
 
-    Hubs that start at the same time wait for each other. Raises ConfigError if a newer fleetsim made the tables.
+    Hubs that start at the same time wait for each other, and writes of running hubs wait too: each begins with their
+    row in ``hubs``. Raises HubTooOld, as ``require_version``; ``alone``: also for tables of any newer version.
     """
     quoted = f'"{schema}"'  # its characters are checked by ``Place``
     async with connection.transaction():
@@ -101,15 +118,30 @@ async def migrate(connection: asyncpg.Connection, schema: str) -> None:
         await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted}")
         await connection.execute(f"SET LOCAL search_path = {quoted}")
         await connection.execute(
-            "CREATE TABLE IF NOT EXISTS schema_version ("
-            " version int PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
+            "CREATE TABLE IF NOT EXISTS schema_version (version int PRIMARY KEY, oldest int NOT NULL,"
+            " program text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
         )
-        version = await connection.fetchval("SELECT coalesce(max(version), 0) FROM schema_version")
-        if version > VERSION:
-            raise ConfigError(
-                f"the ledger has version {version}, and this fleetsim knows {VERSION}",
-                hint="update this fleetsim; a newer one has written the ledger",
+        await require_version(connection, "version" if alone else "oldest")
+        there = await connection.fetchval("SELECT coalesce(max(version), 0) FROM schema_version")
+        if 0 < there < VERSION:
+            await connection.execute("LOCK TABLE hubs IN SHARE ROW EXCLUSIVE MODE", timeout=MIGRATION_S)
+        for number, migration in enumerate(MIGRATIONS[there:], there + 1):
+            await connection.execute(migration.statements, timeout=MIGRATION_S)
+            await connection.execute(
+                "INSERT INTO schema_version (version, oldest, program) VALUES ($1, $2, $3)",
+                number,
+                migration.oldest,
+                version("fleetsim"),
             )
-        for number, statements in enumerate(MIGRATIONS[version:], version + 1):
-            await connection.execute(statements)
-            await connection.execute("INSERT INTO schema_version (version) VALUES ($1)", number)
+
+
+async def require_version(connection: asyncpg.Connection, column: str = "oldest") -> None:
+    """Raise HubTooOld if a newer fleetsim changed the tables so that this one may not write them."""
+    program = await connection.fetchval(
+        f"SELECT program FROM schema_version WHERE {column} > $1 ORDER BY version DESC LIMIT 1", VERSION
+    )
+    if program is not None:
+        raise HubTooOld(
+            f"this fleetsim ({version('fleetsim')}) is too old for the ledger, which fleetsim {program} has changed",
+            hint=f"install fleetsim {program} or newer here, then start the hub again",
+        )

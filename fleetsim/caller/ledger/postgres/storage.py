@@ -19,7 +19,7 @@ import asyncpg
 from asyncpg.transaction import Transaction
 
 from fleetsim.caller.ledger.postgres.place import Place
-from fleetsim.caller.ledger.postgres.schema import migrate
+from fleetsim.caller.ledger.postgres.schema import VERSION, migrate, require_version
 from fleetsim.caller.ledger.records import LeaseLost, LedgerDamaged, LedgerMoved
 from fleetsim.model.errors import ConfigError, FleetsimError, NotAccepting
 from fleetsim.runtime.workers import Workers
@@ -62,8 +62,9 @@ _CLEAR = """DELETE FROM hubs WHERE ended_at < clock_timestamp() - interval '1 da
 """Each start of a hub adds a row, and a take-over looks at all that have ended: old ones that own nothing go."""
 
 _FENCE = """UPDATE hubs SET groups = $2, renewed_at = clock_timestamp(), expires_at = clock_timestamp() + lease
-    WHERE hub = $1 AND ended_at IS NULL RETURNING hub"""
-"""The first statement of a group: it proves that no other hub has taken over, renews the lease, and numbers the group.
+    WHERE hub = $1 AND ended_at IS NULL AND NOT EXISTS (SELECT FROM schema_version WHERE oldest > $3) RETURNING hub"""
+"""The first statement of a group: it proves that no other hub has taken over and that the tables are ones that this
+version may write, renews the lease, and numbers the group.
 
 A hub that takes over ends this row first, so a group either is committed before or changes nothing.
 """
@@ -221,6 +222,7 @@ class Storage:
                     "UPDATE hubs SET ended_at = clock_timestamp() WHERE name = $1 AND name <> '' AND ended_at IS NULL",
                     self._name,
                 )
+                await require_version(connection)  # ``hubs`` is locked by now: no migration comes before the commit
                 await connection.execute(_CLEAR)
                 hub: int | None = await connection.fetchval(
                     "INSERT INTO hubs (name, version, lease, expires_at) SELECT $1, $2, $3, clock_timestamp() + $3"
@@ -345,7 +347,8 @@ class Storage:
             await transaction.start()
             number, before = self._groups + 1, asyncio.get_running_loop().time()
             self._groups = number
-            if await connection.fetchval(_FENCE, self.hub, number) is None:
+            if await connection.fetchval(_FENCE, self.hub, number, VERSION) is None:
+                await require_version(connection)
                 self.lost = True
                 waiting, self._waiting = self._waiting, []
                 _refuse(waiting, LeaseLost())
@@ -358,7 +361,7 @@ class Storage:
             await transaction.commit()
         except Exception as error:  # noqa: BLE001 - the callers get it
             reason = explain(error)
-            passing = isinstance(reason, NotAccepting)
+            passing = isinstance(reason, NotAccepting) and reason.retryable
             await self._abandon(None if passing else transaction)
             if committing and passing and await self._was_committed(committing, reason):
                 _resolve(results)
