@@ -49,9 +49,9 @@ async def execute(place: Place, sql: str) -> None:
     await connection.close()
 
 
-async def share(place: Place, mine: str, sealing: str | None = SEALING) -> str:
+async def share(place: Place, mine: str, sealing: str | None = SEALING, *, hub: str = "this") -> str:
     key = await sealing_key({} if sealing is None else {VARIABLE: sealing}, DiskFiles())
-    return await shared(place, "hub", mine, key, hub="this")
+    return await shared(place, "hub", mine, key, hub=hub)
 
 
 async def test_hubs_that_start_at_the_same_time_agree_on_the_keys_of_one(place: Place) -> None:
@@ -77,6 +77,17 @@ async def test_two_hubs_with_keys_of_their_own_do_not_run_side_by_side(place: Pl
     assert VARIABLE in str(failed.value.hint)
     async with open_postgres(place, name="this"):
         assert await share(place, "mine", sealing) == "mine", "the hub that starts again is not another one"
+
+
+@pytest.mark.parametrize("sealing", [(None, None), (None, SEALING), (SEALING, None)])
+async def test_of_hubs_that_start_at_the_same_time_with_keys_of_their_own_one_starts(
+    place: Place, sealing: tuple[str | None, str | None]
+) -> None:
+    starts = [share(place, f"of {n}", one, hub=f"hub {n}") for n, one in enumerate(sealing)]
+    results = await asyncio.gather(*starts, return_exceptions=True)
+    refused = [one for one in results if isinstance(one, ConfigError)]
+    assert (len(refused), len(results)) == (1, 2), results
+    assert VARIABLE in str(refused[0].hint)
 
 
 @pytest.mark.parametrize(

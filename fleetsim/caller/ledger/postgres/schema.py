@@ -114,7 +114,8 @@ async def migrate(connection: asyncpg.Connection, schema: str, *, alone: bool = 
     """
     quoted = f'"{schema}"'  # its characters are checked by ``Place``
     async with connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"fleetsim {schema}")
+        lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+        await connection.execute(lock, f"fleetsim {schema}", timeout=MIGRATION_S)
         await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted}")
         await connection.execute(f"SET LOCAL search_path = {quoted}")
         await connection.execute(

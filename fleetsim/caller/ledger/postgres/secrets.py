@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 
 import asyncpg
@@ -24,8 +25,14 @@ from fleetsim.runtime.ports import Files
 VARIABLE, FILE_VARIABLE = "FLEETSIM_LEDGER_KEY", "FLEETSIM_LEDGER_KEY_FILE"
 KEY_BYTES = 32
 _FILE_BYTES_MAX = 1_024
-_OTHERS = """SELECT name FROM "{}".hubs
+_OTHERS = """SELECT name FROM hubs
     WHERE ended_at IS NULL AND expires_at > clock_timestamp() AND name <> $1 LIMIT 1"""
+_STORE = "INSERT INTO secrets (name, sealed, key) VALUES ($1, $2, $3) RETURNING sealed, key"
+_ANNOUNCE = """INSERT INTO hubs (name, version, lease, expires_at)
+    VALUES ($1, $2, interval '30 s', clock_timestamp() + interval '30 s')"""
+"""A hub with keys of its own is a member from here on, so that another one that starts meanwhile finds it. Its row ends
+when it joins under the same name.
+"""
 _JWE = jwe.JWERegistry(algorithms=["dir", "A256GCM"], strict_check_header=False)
 
 
@@ -63,19 +70,15 @@ async def shared(place: Place, name: str, mine: str, key: OctKey | None, *, hub:
     try:
         connection = await asyncpg.connect(place.dsn, timeout=CONNECT_S, command_timeout=CONNECT_S)
         try:
-            await migrate(connection, place.schema)
-            table = f'"{place.schema}".secrets'
-            row = await connection.fetchrow(f"SELECT sealed, key FROM {table} WHERE name = $1", name)
-            others = None if row else await connection.fetchval(_OTHERS.format(place.schema), hub)
-            if key is not None and not row and not others:
-                sealed = jwe.encrypt_compact(_header(place, name), mine.encode(), key, registry=_JWE)
-                await connection.execute(
-                    f"INSERT INTO {table} (name, sealed, key) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-                    name,
-                    sealed,
-                    key.thumbprint(),
-                )
-                row = await connection.fetchrow(f"SELECT sealed, key FROM {table} WHERE name = $1", name)
+            async with connection.transaction():
+                await migrate(connection, place.schema)  # until the end of the transaction, other hubs wait here
+                row = await connection.fetchrow("SELECT sealed, key FROM secrets WHERE name = $1", name)
+                others = None if row else await connection.fetchval(_OTHERS, hub)
+                if not row and not others and key is not None:
+                    sealed = jwe.encrypt_compact(_header(place, name), mine.encode(), key, registry=_JWE)
+                    row = await connection.fetchrow(_STORE, name, sealed, key.thumbprint())
+                elif not row and not others:
+                    await connection.execute(_ANNOUNCE, hub, version("fleetsim"))
         finally:
             await connection.close()
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
