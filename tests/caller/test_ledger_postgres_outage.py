@@ -16,6 +16,7 @@ from fleetsim.caller.ledger.postgres.place import Place
 from fleetsim.model.errors import ConfigError, NotAccepting
 from tests.caller.ledgers import answer, at, event, outcome, question, record, run
 from tests.postgres import Server
+from tests.storms.hubs_rig import Line
 
 pytestmark = [pytest.mark.pg, pytest.mark.sockets]
 
@@ -121,6 +122,45 @@ async def test_two_fleets_on_one_database_do_not_see_each_other(server: Server) 
         await one.accept([record("c-1")])
         assert await two.request("c-1") is None
         assert await two.open_ids() == ()
+
+
+async def test_writes_to_a_silent_server_are_refused_within_a_part_of_the_lease_and_later_taken(server: Server) -> None:
+    line = Line(server.port)
+    clock = asyncio.get_running_loop().time
+    async with await line.start():
+        address = server.url().replace(str(server.port), str(line.port))
+        async with open_postgres(Place.read(address, password=True), lease_s=12.0) as ledger:
+            await ledger.accept([record("before")])
+            line.passes.clear()
+            began = clock()
+            writes = [asyncio.ensure_future(ledger.accept([record(f"w-{n}")])) for n in range(3)]
+            await asyncio.sleep(0.1)
+            writes += [asyncio.ensure_future(ledger.accept([record(f"later-{n}")])) for n in range(3)]
+            errors = await asyncio.gather(*writes, return_exceptions=True)
+            assert clock() - began < 6, "half of the lease"
+            assert {type(error) for error in errors} == {NotAccepting}
+            assert {str(error) for error in errors} == {"the ledger cannot be written: PostgreSQL does not answer"}
+            with pytest.raises(NotAccepting):
+                await ledger.accept([record("again")])
+            assert clock() - began < 12
+            line.heal()
+            async with asyncio.timeout(10):
+                await until_writable(ledger)
+            assert await ledger.accept([record("after")])
+            assert await ledger.request("w-0") is None
+
+
+async def until_writable(ledger: Ledger) -> None:
+    while True:
+        with suppress(NotAccepting):
+            return await ledger.require_writable()
+        await asyncio.sleep(0.05)
+
+
+def test_a_size_limit_is_refused_for_a_ledger_in_postgresql(server: Server) -> None:
+    with pytest.raises(ConfigError) as refused:
+        open_postgres(Place.read(server.url(), password=True), limits=LedgerLimits(bytes_max=10_000_000))
+    assert refused.value.hint
 
 
 class CommitCutter:

@@ -32,7 +32,10 @@ GROUP_MAX = 256
 READERS_MAX = 4
 CONNECT_S = 10.0
 COMMAND_S = 20.0
-"""Seconds that a statement may take: longer ones mean a connection that was cut without a word."""
+"""Seconds that a read may take: longer ones mean a connection that was cut without a word."""
+WRITE_S_MIN, WRITES_PER_LEASE = 2.0, 6
+"""The writer waits this part of a lease for a connection or a statement: a write that comes later than the lease is
+useless, and its caller should try another hub meanwhile."""
 RETRY_S = 0.5
 """Seconds between two attempts to connect after the server was lost."""
 
@@ -143,6 +146,7 @@ def explain(error: BaseException) -> BaseException:
     if isinstance(error, asyncpg.DataError):
         return ValueError(f"a value cannot be recorded: {error}")
     if isinstance(error, _PASSING):
+        log.debug("PostgreSQL: %s (%s)", error, type(error).__name__)
         return NotAccepting(
             f"the ledger cannot be written: {_reason(error)}",
             hint="work is accepted again by itself once PostgreSQL answers",
@@ -160,10 +164,10 @@ def _reason(error: BaseException) -> str:
             return "PostgreSQL is read-only"
         case asyncpg.TooManyConnectionsError():
             return "PostgreSQL has no free connection"
-        case asyncpg.PostgresError():
+        case asyncpg.PostgresError() if not isinstance(error, asyncpg.PostgresConnectionError):
             return f"PostgreSQL refused it ({error})"
-        case _:
-            return f"PostgreSQL does not answer ({str(error) or type(error).__name__})"
+        case _:  # the driver's words are about its own state
+            return "PostgreSQL does not answer"
 
 
 class Storage:
@@ -176,6 +180,7 @@ class Storage:
         self._place = place
         self._pending_max = pending_max
         self._name, self._lease_s = name, lease_s
+        self._write_s = max(WRITE_S_MIN, lease_s / WRITES_PER_LEASE)
         self._waiting: list[WriteCall] = []
         self._more = asyncio.Event()
         self._stopping = False
@@ -215,7 +220,7 @@ class Storage:
 
     async def join(self) -> None:
         """Become a member with a new number. Raises the errors of the driver."""
-        connection, before = await self._connect(), asyncio.get_running_loop().time()
+        connection, before = await self._connect(command_s=self._write_s), asyncio.get_running_loop().time()
         try:
             async with connection.transaction():
                 await connection.execute(
@@ -260,9 +265,9 @@ class Storage:
             "idle_in_transaction_session_timeout": str(idle_ms),
         }
 
-    async def _connect(self) -> Connection:
+    async def _connect(self, within_s: float = CONNECT_S, *, command_s: float = COMMAND_S) -> Connection:
         return await asyncpg.connect(
-            self._place.dsn, timeout=CONNECT_S, command_timeout=COMMAND_S, server_settings=self._settings
+            self._place.dsn, timeout=within_s, command_timeout=command_s, server_settings=self._settings
         )
 
     async def _listen(self) -> None:
@@ -370,7 +375,9 @@ class Storage:
                 for write in group:
                     await self._commit([write])
             else:
-                _refuse(group, reason)
+                waiting = [] if not isinstance(error, TimeoutError) else self._waiting
+                self._waiting = self._waiting[len(waiting) :]  # they have waited as long
+                _refuse([*group, *waiting], reason)
             return
         self.renewed = before
         _resolve(results)
@@ -378,7 +385,7 @@ class Storage:
     async def _connected(self) -> Connection:
         if self._writer is None or self._writer.is_closed():
             self._writer = None
-            connection = await self._connect()
+            connection = await self._connect(self._write_s, command_s=self._write_s)
             await self._own(connection)
             self._writer = connection
         return self._writer
