@@ -254,7 +254,7 @@ class RetentionSettings:
     """How many of them at most."""
     bytes: Annotated[int, Field(ge=1_000_000, strict=True)] | None = None
     """How large its file may be. Beyond it the oldest texts and files are deleted first, then the oldest outcomes;
-    those of the last hour stay."""
+    those of the last hour stay. Refused with a ledger in PostgreSQL."""
 
     @property
     def limits(self) -> LedgerLimits:

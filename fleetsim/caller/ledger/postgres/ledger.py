@@ -35,7 +35,7 @@ from fleetsim.caller.ledger.records import (
 )
 from fleetsim.caller.ledger.stored import StoredLedger, summary
 from fleetsim.caller.outcome_stats import OutcomeFacts
-from fleetsim.model.errors import NotAccepting
+from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.model.limits import PREFIX_CHARS_MIN
 from fleetsim.model.work import Answer, Outcome, Question
 
@@ -424,7 +424,14 @@ def open_postgres(
     """The ledger at ``place``; tables are created if missing. Use as ``async with``; entering raises ConfigError.
 
     A hub that starts again under its ``name`` takes over the requests of its earlier process at once.
+
+    Raises:
+        ConfigError: the limits have ``bytes_max``. PostgreSQL reuses the space of deleted rows and does not give it
+            back, so its size would never come below a limit, and every outcome would go.
     """
     bounds = limits or LedgerLimits()
+    if bounds.bytes_max is not None:
+        hint = "remove it; `days` and `outcomes` limit a ledger in PostgreSQL"
+        raise ConfigError("fleet.keep.bytes limits the file of a hub, and this ledger is in PostgreSQL", hint=hint)
     storage = Storage(place, pending_max=bounds.pending_max, name=name, lease_s=lease_s)
     return PostgresLedger(storage, bounds, lease_s=lease_s)
