@@ -8,6 +8,7 @@ help: ## this list
 
 demo: ## a live fleet with its dashboard; without a terminal it runs to its end and prints a health table
 	@scripts/setup run
+	@command -v fleetsim >/dev/null || echo 'in another terminal, first: PATH=$(CURDIR)/$(BIN):$$PATH' >&2
 	@$(BIN)/fleetsim demo
 
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)

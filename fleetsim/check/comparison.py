@@ -71,8 +71,8 @@ class Comparison:
 
     @property
     def better(self) -> tuple[tuple[Finding, Verdict, str], ...]:
-        """Rows that fail on the other side alone."""
-        return tuple(one for one in self.changed if one[1] is Verdict.FAIL)
+        """Rows that fail on the other side and pass here."""
+        return tuple(one for one in self.changed if one[1] is Verdict.FAIL and one[0].verdict is Verdict.PASS)
 
     def as_json(self) -> dict[str, Any]:
         """As a member of the report's document."""
@@ -94,7 +94,7 @@ class Comparison:
         others = tuple(one for one in self.changed if one not in self.worse and one not in self.better)
         yield (
             f"{'WORSE' if self.worse else 'NOT WORSE'}: {len(self.worse)} rows fail here alone, "
-            f"{len(self.better)} fail there alone, {len(others)} differ in another way, {self.same} are the same"
+            f"{len(self.better)} pass here alone, {len(others)} differ in another way, {self.same} are the same"
         )
         yield f"  here   {self.report.agent} {self.report.url}"
         yield f"  there  {self.other.name}"

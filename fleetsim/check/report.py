@@ -18,13 +18,6 @@ from fleetsim.check.sections import REQUIREMENTS
 
 SCHEMA = "fleetsim-check/1"
 
-_COUNTED = {
-    Verdict.PASS: "passed",
-    Verdict.FAIL: "failed",
-    Verdict.NOT_TESTED: "not tested",
-    Verdict.NOT_APPLICABLE: "not applicable",
-}
-
 _OPTION = re.compile(r"(.*?):? add (--[a-z-]+)(?: (\S+))?", re.DOTALL)
 """How a reason names the option that would have made a requirement testable."""
 
@@ -179,8 +172,12 @@ class Report:
     def verdict_line(self, *, strict: bool = False) -> str:
         """The verdict, the totals and the coverage in one sentence, which every format of the report opens with."""
         totals = self.totals()
-        counts = ", ".join(f"{totals[verdict.value]} {name}" for verdict, name in _COUNTED.items())
-        return f"{self.word(strict=strict)}: {counts}; {self.coverage()} % of what applies was tested"
+        accepted = totals["fail"] - len(self.failures())
+        failed = f"{totals['fail']} failed" + (f" ({accepted} accepted)" if accepted else "")
+        return (
+            f"{self.word(strict=strict)}: {totals['pass']} passed, {failed}, {totals['not tested']} not tested, "
+            f"{totals['not applicable']} not applicable; {self.coverage()} % of what applies was tested"
+        )
 
     def missing(self) -> tuple[UntestedReason, ...]:
         """The reasons for untested rows: first those that an option removes, most rows first."""

@@ -207,6 +207,9 @@ async def _once(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listen
             await runtime.files.write(path, FORMATS[kind](report).encode("utf-8", "replace"), mode=0o644)
     if plan.write_baseline is not None:
         await runtime.files.write(plan.write_baseline, write_baseline(report).encode(), mode=0o644)
+        written = one_line(str(plan.write_baseline))
+        common.note(f"wrote {written}: write your reason behind each failure that you accept, and delete the others")
+        common.note(f"  next: the same check with --baseline {written} instead of --write-baseline")
     for key in stale(report, accepted):
         common.note(f"the baseline accepts {key}, which passes now")
     return exit_code(report, strict=plan.strict)

@@ -15,7 +15,7 @@ from fleetsim.model.errors import FleetsimError, Unreachable
 from fleetsim.runtime.real import running_runtime
 
 _REJECTED_S = 1.0
-_START = "start one with `fleetsim up`, or look at a demo with `fleetsim demo`"
+_START = "start one with `fleetsim up`, or name the folder of a hub that runs: --state FOLDER or FLEETSIM_STATE"
 _TAKE_OVER = "`fleetsim up --take-over`, once no hub uses the original of this backup any more"
 _BEGIN = "write agents.yaml with `fleetsim init URL`, then start one with `fleetsim up`; or `fleetsim demo`"
 
@@ -37,9 +37,10 @@ async def connect(common: CommonOptions) -> AsyncIterator[HubClient]:
     if address is None:
         from fleetsim.caller.ledger.sqlite.copies import COPY, mark_of
 
-        copied = mark_of(StateDir(state_path(os.environ, common.state)).ledger_path) == COPY
+        state = StateDir(state_path(os.environ, common.state))
+        copied = mark_of(state.ledger_path) == COPY
         hint = _TAKE_OVER if copied else _START if common.agents_yaml.exists() else _BEGIN
-        raise Unreachable("no hub is running for this state directory", hint=hint)
+        raise Unreachable(f"no hub is running with the state folder {state.path}", hint=hint)
     if address.demo:
         common.note("no hub of yours is running: this is the demo's")
     async with running_runtime() as runtime:

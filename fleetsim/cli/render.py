@@ -79,6 +79,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]], *, right: frozense
 def seconds(value: float | None) -> str:
     if value is None:
         return "-"
+    if value < 0.9995:
+        return f"{1000 * value:.0f}ms"
     if value < 10:
         return f"{value:.1f}s"
     if value < 120:

@@ -127,6 +127,7 @@ def _page(report: SimulationReport, timeline: Timeline) -> Iterator[str]:
 
 def _expectations(report: SimulationReport) -> Iterator[str]:
     if not report.expectations:
+        yield "" if report.of_hub else "<p>Nothing is expected of this run.</p>"
         return
     yield "<h2>Expected</h2>"
     yield "<table><tr><th></th><th>Expectation</th><th>It is</th></tr>"
@@ -310,7 +311,7 @@ def render(report: SimulationReport, *, verbose: bool = False) -> Iterator[str]:
     yield (
         f"{in_words(report.duration_s)}{played}: "
         f"{fleet.get('requests') or 0:.0f} requests, {fleet.get('outcomes') or 0:.0f} outcomes, "
-        f"{len(report.agents)} agents"
+        f"{len(report.agents)} agent{'s' * (len(report.agents) != 1)}"
     )
     yield from (f"  BROKEN {one_line(problem, 300)}" for problem in report.problems)
     for worker in report.workers:
@@ -335,6 +336,8 @@ def render(report: SimulationReport, *, verbose: bool = False) -> Iterator[str]:
 
 
 def _expectation_lines(report: SimulationReport) -> Iterator[str]:
+    if not report.expectations and not report.of_hub:
+        yield "  nothing is expected of it: `expect:` in the scenario names figures that must hold"
     for expectation, figure, holds in report.expectations:
         mark = "holds " if holds else "BROKEN"
         yield f"  {mark} {expectation.text}   (it is {shown(expectation.unit, figure)})"
@@ -400,7 +403,7 @@ def _amid(report: SimulationReport, ending: RequestEnding) -> str:
 
 def _invariants(report: SimulationReport, verbose: bool) -> Iterator[str]:
     good = [v for v in report.verdicts if not v.violations and v.cases]
-    idle = [v.invariant.number for v in report.verdicts if not v.cases]
+    idle = [v for v in report.verdicts if not v.cases]
     cases = sum(v.cases for v in good)
     yield (
         f"  rules that always hold: {len(good)} looked at in {cases:,} cases, none broken"
@@ -411,7 +414,7 @@ def _invariants(report: SimulationReport, verbose: bool) -> Iterator[str]:
         for v in report.verdicts:
             yield f"    {v.invariant.number} {v.invariant.rule}: {v.cases:,} cases"
     elif idle:
-        yield f"    rules without a case in this run: {', '.join(idle)}"
+        yield f"    rules without a case in this run: {len(idle)} (--verbose names all rules)"
     if report.unchecked:
         yield f"    not checked, as a hub's events do not show enough: {', '.join(report.unchecked)}"
     for v in report.verdicts:

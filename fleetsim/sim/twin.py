@@ -469,7 +469,7 @@ def _lines(
         for one in twin.traffic:
             yield from _traffic_lines(one)
     if ceremonies is not None:
-        yield f"ceremonies: {value_text(ceremonies)}  # their requests are none of the traffic above"
+        yield f"ceremonies: {value_text(ceremonies)}  # the traffic above is without their requests"
     yield from _people_lines(twin.people)
     yield "# expect:"
     yield "#   - fleet.success_rate >= 95%"
@@ -540,7 +540,7 @@ def _people_lines(people: PeopleTwin) -> Iterator[str]:
         lines.append(f"cancelAfter: {_written(people.cancel_after, span)}")
     if lines:
         few = ": too few to tell much" if people.questions < FEW else ""
-        yield f"people:  # {people.questions} questions{few}"
+        yield f"people:  # {people.questions} question{'s' * (people.questions != 1)}{few}"
         yield from (f"  {line}" for line in lines)
 
 

@@ -92,6 +92,11 @@ def test_a_comparison_names_better_rows_and_dialects_of_one_side() -> None:
     assert joined(compared.lines()).startswith("NOT WORSE")
 
 
+def test_a_row_that_was_not_tested_here_is_not_better() -> None:
+    compared = compare(report(found("C-02", Verdict.NOT_TESTED, "any")), PASSED_THERE)
+    assert (len(compared.changed), compared.better) == (1, ())
+
+
 def test_a_written_report_is_a_side() -> None:
     whole = report(MUST, SHOULD, PASS, UNTESTED, MOOT)
     read = OtherSide.read(as_json(whole).encode(), "before.json")

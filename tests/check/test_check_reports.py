@@ -73,6 +73,11 @@ def test_the_totals_name_all_four_verdicts_and_never_count_one_as_another() -> N
     assert report(UNTESTED).verdict_line().startswith("NOTHING TESTED")
 
 
+def test_a_passed_check_says_how_many_of_its_failures_are_accepted() -> None:
+    accepted = report(PASS, SHOULD, MUST).with_accepted({"P-17": "the platform sends no webhook"})
+    assert "2 failed (1 accepted)" in accepted.verdict_line()
+
+
 def test_the_text_tells_failures_first_with_evidence_and_the_fix() -> None:
     shown = render(report(SHOULD, MUST, PASS, UNTESTED), plain=True)
     assert shown.index("FAIL P-17 MUST") < shown.index("FAIL C-02 SHOULD") < shown.index("Not tested (")

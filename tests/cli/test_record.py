@@ -111,7 +111,7 @@ async def test_nothing_is_lost_over_a_restart_and_the_same_screens_come_of_it(sh
         assert abs(played.now - played.events[-1].at) < timedelta(seconds=1)
     done = await shell.arun("sim", "--replay", "day.jsonl")
     assert done.returncode == 0
-    assert "3 requests, 3 outcomes, 1 agents" in done.stdout
+    assert "3 requests, 3 outcomes, 1 agent" in done.stdout
     assert ": I-01, I-02" in done.stdout
     assert "play it again" not in done.stdout
 
