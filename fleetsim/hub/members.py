@@ -183,7 +183,7 @@ class Membership:
             taken_over += len(taken.requests)
         self.take_up_runs()
         if taken_over and hub.running:
-            log.warning("%d requests were taken over from another hub", taken_over)
+            log.warning("requests taken over from another hub: %d", taken_over)
             self._events.publish(HubTookOver(requests=taken_over))
         if hub.scheduler is not None and hub.running:
             await hub.scheduler.look_elsewhere()
