@@ -14,15 +14,15 @@ MODULE_LINES_MAX = 600
 # Lines of Python per package. A row only goes down. A feature that needs more room raises its row in its own commit,
 # and the commit says what it removed, or why nothing could go.
 BUDGET = {
-    "agent": 4_537,
+    "agent": 4_667,
     "api": 692,
-    "caller": 17_953,
+    "caller": 18_083,
     "ceremony": 789,
     "check": 8_096,
     "cli": 8_369,
     "client": 4_585,
     "dashboard": 8_431,
-    "hub": 5_592,
+    "hub": 5_862,
     "model": 3_245,
     "pytest_plugin": 506,
     "runtime": 6_423,
