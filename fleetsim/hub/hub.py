@@ -319,7 +319,6 @@ class Hub:
         if self.members is None:
             await self._recover()
         else:
-            await self.members.take_over()
             await enter(self.members)
         await enter(self.a2a)
         # Only now may agents.yaml change: open requests were resumed with the file as it was at the start.
@@ -327,7 +326,7 @@ class Hub:
         self._workers.start(self._each_minute(), name="each minute")
         if self.scheduler is not None:
             await enter(self.scheduler)
-        self.running = True
+        self.running = self.dispatcher.accepting = True
         if self.members is not None:
             self.members.take_up_runs()
         self.started.set()

@@ -29,6 +29,7 @@ from fleetsim.caller.hitl import HitlMonitor
 from fleetsim.caller.ledger import (
     EarlyWebhook,
     HubMember,
+    LeaseLost,
     MessageKind,
     PassedMessage,
     QuestionRecord,
@@ -50,6 +51,9 @@ LOOK_S = 1.0
 
 RENEWALS = 3
 """Renewals within the time of one lease."""
+
+START_S = 0.1
+"""How often a hub that lost its lease while it started looks whether it has joined again."""
 
 PAGE = 1_000
 
@@ -77,7 +81,10 @@ class OwningHub(Protocol):
 
 
 class Membership:
-    """``async with`` follows the other hubs. ``hubs`` are the members at the last renewal, the longest member first."""
+    """``async with`` takes over what has no owner, and follows the other hubs.
+
+    ``hubs`` are the members at the last renewal, the longest member first.
+    """
 
     def __init__(self, hub: OwningHub, ledger: SharedLedger, tracker: SharedTracker, events: SharedEventLog) -> None:
         self._hub = hub
@@ -94,6 +101,15 @@ class Membership:
         """Runs that were taken over before the scheduler had read the ceremonies."""
 
     async def __aenter__(self) -> Membership:
+        while True:
+            try:
+                await self.take_over()
+                break
+            except LeaseLost:  # a slow start; ``rejoin_soon`` was called, and joins again
+                await asyncio.sleep(START_S)
+            except BaseException:
+                await self._workers.close()
+                raise
         self._workers.start(self._follow(), name="follow")
         return self
 

@@ -21,6 +21,7 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.server import running_hub
 from fleetsim.model.errors import FleetsimError
+from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.ports import Limits, Request, Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.server import listen
@@ -253,3 +254,22 @@ async def test_a_hub_that_lost_its_lease_drops_its_requests_and_joins_again(serv
         assert (await fleet.ended(1, other))["text"] == "you said again"
         assert fleet.calls == ["go", "again"]
         assert await fleet.outcomes() == 2
+
+
+async def test_a_hub_whose_lease_lapses_while_it_starts_joins_again(server: Server) -> None:
+    place = Place.read(server.url("slow_start"), password=True)
+    async with running_runtime(seed=1) as runtime, agent_of([], ()).serving() as url:
+        ledger = open_postgres(place, name="hub 0", lease_s=1.0)
+        async with ledger:
+            database = await asyncpg.connect(
+                server.url().partition("?")[0], server_settings={"search_path": "slow_start"}
+            )
+            await database.execute("UPDATE hubs SET ended_at = clock_timestamp()")  # as the hub that takes over does
+            await database.close()
+            config = FleetConfig(agents=(AgentEntry(name="quinn", url=f"{url}/a2a"),))
+            async with Hub(config, runtime, ledger, keys=HubKeys.fresh(runtime.ids), url="http://127.0.0.1:1") as hub:
+                (cid,) = await hub.submit(
+                    SkillRequest(correlation_id="one", skill="echo", text="hi", targets=("quinn",))
+                )
+                assert (await hub.tracker.wait(cid)).text == "you said hi"
+                assert [row["here"] for row in await hub.hub_rows()] == [True]
