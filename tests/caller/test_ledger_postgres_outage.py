@@ -166,14 +166,15 @@ def test_a_size_limit_is_refused_for_a_ledger_in_postgresql(server: Server) -> N
 class CommitCutter:
     """A proxy in front of the server. Once ``armed``, it cuts the connection at a commit, before or after that.
 
-    ``reaches``: the server gets the commit, and its reply is dropped. ``spared``: commits that pass before.
+    ``reaches``: the server gets the commit, and its reply is dropped; with ``waits`` once the server has committed.
+    ``spared``: commits that pass before.
     """
 
     spared = 0
 
-    def __init__(self, server: Server, *, reaches: bool) -> None:
+    def __init__(self, server: Server, *, reaches: bool, waits: bool = True) -> None:
         self.armed = False
-        self._server, self._reaches = server, reaches
+        self._server, self._reaches, self._waits = server, reaches, waits
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, here = await asyncio.open_connection("127.0.0.1", self._server.port)
@@ -187,7 +188,7 @@ class CommitCutter:
                 self.armed = False
                 if self._reaches:
                     here.write(data)
-                    await there.read(65_536)  # the server has committed
+                    await (there.read(65_536) if self._waits else here.drain())
                 break
             here.write(data)
         back.cancel()
@@ -222,6 +223,28 @@ async def test_a_commit_without_a_reply_is_confirmed_if_it_reached_the_server_an
             assert confirmed is reaches
             assert (await ledger.outcome("c-1") is not None) is reaches
             assert await ledger.close(outcome("c-1")) is not reaches
+
+
+SLOW = """
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1); RETURN NULL; END';
+CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON outcomes DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION slow()
+"""
+
+
+async def test_a_commit_that_the_server_is_still_busy_with_is_confirmed(server: Server) -> None:
+    cutter = CommitCutter(server, reaches=True, waits=False)
+    async with await asyncio.start_server(cutter.serve, "127.0.0.1", 0) as proxy:
+        port = proxy.sockets[0].getsockname()[1]
+        place = Place.read(server.url().replace(f":{server.port}/", f":{port}/"), password=True)
+        async with open_postgres(place) as ledger:
+            await ledger.accept([record("c-1")])
+            connection = await asyncpg.connect(place.dsn, server_settings={"search_path": place.schema})
+            await connection.execute(SLOW)
+            await connection.close()
+            cutter.armed = True
+            assert await ledger.close(outcome("c-1"))
+            assert await ledger.outcome("c-1") is not None
 
 
 async def test_events_that_are_on_record_are_confirmed_though_old_ones_could_not_be_deleted(server: Server) -> None:

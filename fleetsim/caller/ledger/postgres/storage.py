@@ -410,7 +410,9 @@ class Storage:
         """
         while not self._stopping:
             try:
-                last = await (await self._connected()).fetchval("SELECT groups FROM hubs WHERE hub = $1", self.hub)
+                # The lock waits for a commit that the server is still busy with: it is not visible before.
+                asked = "SELECT groups FROM hubs WHERE hub = $1 FOR SHARE"
+                last = await (await self._connected()).fetchval(asked, self.hub)
                 return bool(last == group)
             except (asyncpg.PostgresError, *_PASSING) as error:
                 log.debug("waiting for PostgreSQL: %s", error)
