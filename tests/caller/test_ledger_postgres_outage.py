@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from fleetsim.caller.ledger import LeaseLost, Ledger, LedgerLimits, MessageKind, PassedMessage
 from fleetsim.caller.ledger.postgres.ledger import open_postgres
 from fleetsim.caller.ledger.postgres.place import Place
+from fleetsim.caller.ledger.postgres.storage import refused
 from fleetsim.model.errors import ConfigError, NotAccepting
 from tests.caller.ledgers import answer, at, event, outcome, question, record, run
 from tests.postgres import Server
@@ -112,6 +113,12 @@ async def test_a_ledger_that_cannot_be_opened_names_the_next_step(
             pass
     assert failed.value.hint
     assert "correct-horse" not in str(failed.value)
+
+
+def test_a_file_of_the_driver_that_cannot_be_read_is_not_taken_for_a_server_that_is_away() -> None:
+    error = refused(Place("postgresql://h/d"), PermissionError(13, "Permission denied", "/var/lib/fleet/x.key"))
+    assert "/var/lib/fleet/x.key" in str(error)
+    assert "HOME" in (error.hint or "")
 
 
 async def test_two_fleets_on_one_database_do_not_see_each_other(server: Server) -> None:

@@ -42,6 +42,9 @@ def test_a_unit_starts_a_hub_that_may_write_only_its_state(name: str) -> None:
     assert {word for word in words if word.startswith("--")} <= options(up)
     assert service["ProtectSystem"] == "strict"
     assert service["NoNewPrivileges"] == "yes"
+    state = service["StateDirectory"]
+    assert service["Environment"].split() == [f"FLEETSIM_STATE=/var/lib/{state}", f"HOME=/var/lib/{state}"]
+    assert service["ProtectHome"] == "yes", "so HOME has to be another folder: the driver of PostgreSQL looks into it"
     assert service["User"] != "root"
 
 

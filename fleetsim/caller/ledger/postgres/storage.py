@@ -438,11 +438,14 @@ def refused(place: Place, error: BaseException) -> ConfigError:
     """Convert an error of connecting to ``place``: why, and the next step."""
     match error:
         case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
-            why, hint = "PostgreSQL refuses the user or the password", "set PGPASSWORD, or name a file in PGPASSFILE"
+            why = "PostgreSQL refuses the user or the password"
+            hint = "set PGPASSWORD, or name a file in PGPASSFILE that belongs to this user and has mode 600"
         case asyncpg.InvalidCatalogNameError():
             why, hint = "the database does not exist", "create it: createdb NAME"
         case asyncpg.InsufficientPrivilegeError():
             why, hint = f"the user may not create or use the schema: {error}", "GRANT CREATE ON DATABASE … TO …"
+        case PermissionError(filename=str(path)):  # asyncpg looks for certificates below HOME
+            why, hint = f"{path} cannot be read", "set HOME to a folder that this user can read"
         case OSError() | TimeoutError():
             why, hint = f"no PostgreSQL answers ({str(error) or 'time is up'})", "start it, or correct the address"
         case _:
