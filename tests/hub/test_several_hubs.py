@@ -235,7 +235,7 @@ async def owned(fleet: Pair, at: int, cid: str) -> bool:
 
 
 async def test_a_hub_that_lost_its_lease_drops_its_requests_and_joins_again(server: Server) -> None:
-    async with pair(server, "lost", lease_s=1.0) as fleet:
+    async with pair(server, "lost", lease_s=6.0) as fleet:
         (cid,) = await fleet.remote[0].submit({"text": "go", "skill": "ask"})
         question = await fleet.asked(1)
         await fleet.database.execute("UPDATE hubs SET ended_at = clock_timestamp() WHERE name = 'hub 0'")
