@@ -246,12 +246,11 @@ class Storm:
             row[0]: decoder(Outcome)(row[1]) for row in await self._rows("SELECT correlation_id, body FROM outcomes")
         }
         problems += [f"{cid} was accepted and has no outcome" for cid in seen.accepted - outcomes.keys()]
-        told: Counter[str] = Counter()
-        journal = set()
+        told, journal, last = Counter(seen.told), set(), seen.events[-1] if seen.events else 0
         for seq, topic, cid in await self._rows(
             "SELECT seq, body::json->>'topic', body::json->>'correlationId' FROM events ORDER BY seq"
         ):
-            told[cid] += str(topic).startswith("autonomous.outcome")
+            told[cid] += seq > last and str(topic).startswith("autonomous.outcome")
             if topic not in ("hub.started", "hub.stopping"):
                 journal.add(seq)
         problems += [f"{cid} has an outcome told {told[cid]} times" for cid in outcomes if told[cid] != 1]

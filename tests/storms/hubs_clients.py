@@ -28,6 +28,8 @@ class Seen:
     """The texts that were taken, by question."""
     runs: set[str] = field(default_factory=set)
     events: list[int] = field(default_factory=list)
+    told: Counter[str] = field(default_factory=Counter)
+    """How many events of an outcome were read, by request. The ledger keeps the newest 100,000 events alone."""
     streams: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     losses: list[tuple[str, str, int, float]] = field(default_factory=list)
@@ -108,4 +110,6 @@ class Clients:
                         break  # too slow: read on from the ledger
                     if event["seq"]:
                         self._seen.events.append(event["seq"])
+                        if event["topic"].startswith("autonomous.outcome"):
+                            self._seen.told[event["correlationId"]] += 1
             await asyncio.sleep(0.2)
