@@ -20,155 +20,32 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 from click.core import ParameterSource
 
 from fleetsim import __version__
-from fleetsim.api.part_rows import read_part_row
 from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.cli.ask import way_given
+from fleetsim.cli.controls import AttachedControls, HubControls
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import way_options
-from fleetsim.cli.parts import save_parts
 from fleetsim.cli.render import LOG_FORMAT
 from fleetsim.client.hub_client import KEY_VARIABLE, HubClient
 from fleetsim.client.hub_events import HubEvents
-from fleetsim.dashboard.controls import Controls, WholeText
+from fleetsim.dashboard.controls import Controls
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.state import StateDir, state_path
-from fleetsim.model.asking import answer_schema, text_of
-from fleetsim.model.errors import AuthRefused, ConfigError, UnknownTarget, Unreachable, WireError
-from fleetsim.model.parts import answer_parts
-from fleetsim.model.task import DataPart
+from fleetsim.model.errors import AuthRefused, ConfigError
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Answer, Decision
 from fleetsim.runtime.collector import tune_gc
 from fleetsim.runtime.ports import Runtime, WayOut
 from fleetsim.runtime.workers import Workers
 from fleetsim.sim.quantities import in_words
 from fleetsim.sim.recording import RecordingReader
-from fleetsim.wire.json import parse_untrusted
 
 LOG_BYTES_MAX = 10 * 1024 * 1024
 PORT_HELP = "With --serve: the port [3002]; 0 picks a free one."
-
-
-def _typed(text: str, *, wants_data: bool) -> tuple[str, tuple[DataPart, ...]]:
-    """A typed answer: JSON becomes data if the question requests data, everything else stays text."""
-    if not wants_data or text.strip()[:1] not in set('{["'):
-        return text, ()
-    typed = text.encode()
-    try:
-        return "", (DataPart(data=parse_untrusted(typed, bytes_max=len(typed))),)
-    except WireError as error:
-        raise ConfigError(f"this is no JSON: {error}", hint="words without a bracket go as text") from None
-
-
-def _folder(typed: str) -> Path:
-    return Path(typed).expanduser().absolute()
-
-
-class SavingControls(Controls):
-    """Saves the files and data of an answer that ``text`` brings."""
-
-    async def save(self, correlation_id: str, indexes: Sequence[int], folder: str) -> Mapping[int, str]:
-        chosen = [part for part in (await self.text(correlation_id)).parts if part.index in indexes]
-        saved = await save_parts(chosen, _folder(folder))
-        if not saved.paths:
-            why = next(iter(saved.failed.values()), "fleetsim fetches no file from an address of an agent here")
-            raise UnknownTarget(why, hint=f"see: fleetsim task download {correlation_id} --remote")
-        return {index: str(path) for index, path in saved.paths.items()}
-
-
-class HubControls(SavingControls):
-    """The actions of a person on the screen, carried out at the hub of this process."""
-
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-
-    async def answer(self, question_id: str, text: str) -> str:
-        question = next((q for q in await self._hub.tracker.find_questions() if q.question_id == question_id), None)
-        text, parts = _typed(text, wants_data=question is not None and answer_schema(question.parts) is not None)
-        question = await self._hub.tracker.answer(Answer(question_id=question_id, text=text, parts=parts))
-        return f"sent to {question.agent}"
-
-    async def reject(self, question_id: str) -> None:
-        await self._hub.tracker.answer(Answer(question_id=question_id, text="", decision=Decision.REJECT))
-
-    async def veto(self, correlation_id: str) -> None:
-        if not await self._hub.hitl.veto(correlation_id):
-            raise UnknownTarget("its window is closed by now", hint="x cancels a task at any time")
-
-    async def cancel(self, correlation_id: str) -> None:
-        await self._hub.tracker.cancel(correlation_id)
-
-    async def fire(self, ceremony_id: str) -> None:
-        await self._hub.require_scheduler().run_now(ceremony_id)
-
-    async def refresh(self, agent: str) -> None:
-        await self._hub.broker.refresh(agent)
-
-    async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[Mapping[str, Any]]:
-        return await self._hub.wire_rows(agent=agent, task=task, after=after)
-
-    async def text(self, correlation_id: str) -> WholeText:
-        track = await self._hub.tracker.find_track(correlation_id)
-        if track is not None and (question := track.question) is not None:
-            return WholeText(text=question.text, chars=max(question.text_chars, len(question.text)))
-        if track is not None:
-            task = track.task
-            text, chars = text_of(task) if task else ("", 0)
-            return WholeText(text=text, chars=chars, parts=answer_parts(task)[0] if task else ())
-        outcome = await self._hub.ledger.outcome(correlation_id)
-        if outcome is None:
-            raise UnknownTarget("the ledger has it no more")
-        return WholeText(text=outcome.text, chars=max(outcome.text_chars, len(outcome.text)), parts=outcome.parts)
-
-
-class AttachedControls(SavingControls):
-    """The actions of a person on the screen, carried out over the API of a hub in another process."""
-
-    def __init__(self, connect: Callable[[], HubClient | None]) -> None:
-        self._connect = connect
-
-    @property
-    def _hub(self) -> HubClient:
-        hub = self._connect()
-        if hub is None:
-            raise Unreachable("no hub is running", hint="the screen connects again when one runs")
-        return hub
-
-    async def answer(self, question_id: str, text: str) -> str:
-        question = await self._hub.question(question_id)
-        text, parts = _typed(text, wants_data=bool(question["asksForData"]))
-        await self._hub.answer(question_id, text, parts=parts)
-        return f"sent to {question['agent']}"
-
-    async def reject(self, question_id: str) -> None:
-        await self._hub.answer(question_id, "", decision="reject")
-
-    async def veto(self, correlation_id: str) -> None:
-        await self._hub.veto(correlation_id)
-
-    async def cancel(self, correlation_id: str) -> None:
-        await self._hub.cancel(correlation_id)
-
-    async def fire(self, ceremony_id: str) -> None:
-        await self._hub.run_ceremony(ceremony_id)
-
-    async def refresh(self, agent: str) -> None:
-        await self._hub.post(f"/agents/{quote(agent, safe='')}/refresh")
-
-    async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[Mapping[str, Any]]:
-        return await self._hub.wire(agent=agent or None, task=task or None, after=after)
-
-    async def text(self, correlation_id: str) -> WholeText:
-        row = await self._hub.task(correlation_id)
-        text = str(row.get("text", ""))
-        parts = tuple(read_part_row(part) for part in row.get("parts", ()))
-        return WholeText(text=text, chars=max(int(row.get("textChars") or 0), len(text)), parts=parts)
 
 
 def has_terminal() -> bool:
@@ -187,17 +64,24 @@ def in_background() -> bool:
         return False
 
 
+@asynccontextmanager
+async def live_feed(hub: Hub) -> AsyncIterator[LiveFeed]:
+    """The events of the hub, and of the hubs that share its ledger, after those of earlier runs."""
+    from fleetsim.dashboard.feed import LiveFeed
+
+    async with hub.events.subscribe(after_seq=0, keep_max=KEEP_MAX, journaled=True) as heard:
+        last = await hub.ledger.last_seq()
+        yield LiveFeed(heard, past=await hub.ledger.events(after_seq=max(0, last - KEEP_MAX), limit=KEEP_MAX))
+
+
 async def show(hub: Hub, *, title: str, note: str = "", plain: bool = False, read_only: bool = False) -> None:
     """Draw the hub until the person quits, beginning with what the ledger remembers; ``note`` is for the tabs' row."""
     from fleetsim.dashboard.app import FleetApp
-    from fleetsim.dashboard.feed import LiveFeed
     from fleetsim.dashboard.settings import read_settings, settings_folder
 
-    async with hub.events.subscribe(after_seq=0, keep_max=KEEP_MAX) as heard:
-        last = await hub.ledger.last_seq()
-        past = await hub.ledger.events(after_seq=max(0, last - KEEP_MAX), limit=KEEP_MAX)
+    async with live_feed(hub) as feed:
         app = FleetApp(
-            LiveFeed(heard, past=past),
+            feed,
             HubControls(hub),
             clock=hub.runtime.clock,
             title=title,
@@ -248,6 +132,7 @@ def _own_log(common: CommonOptions) -> Iterator[None]:
 
 
 if TYPE_CHECKING:
+    from fleetsim.dashboard.feed import LiveFeed
     from fleetsim.dashboard.playback import Playback
 
 SPEED_MAX = 1e6
@@ -457,7 +342,6 @@ async def play(
         ConfigError: there is no terminal, or a line is wrong.
     """
     from fleetsim.dashboard.app import FleetApp
-    from fleetsim.dashboard.controls import Controls
     from fleetsim.dashboard.playback import Playback
     from fleetsim.dashboard.settings import read_settings, settings_folder
     from fleetsim.runtime.real import SystemClock

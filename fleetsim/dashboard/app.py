@@ -6,12 +6,13 @@ The screen is a function of the events: the dashboard calls no other part of fle
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from rich.text import Text
 from textual import events, geometry
@@ -56,6 +57,7 @@ log = logging.getLogger(__name__)
 
 DRAWS_PER_S = 4
 SAID_S = 8.0
+HUBS_EVERY_S = 1.0
 NOTE_S = 20.0
 """Seconds that a message, and the note at the start, stay in the status line."""
 WHOLE_MAX = 4
@@ -108,6 +110,10 @@ class FleetApp(ActionApp):
         self._waiting_known = False
         self._lost = 0
         self._failed: dict[str, str] = {}
+        self.hubs: Sequence[Mapping[str, Any]] = ()
+        """The hubs that share the ledger, as the health of the API has them."""
+        self.hubs_problem = ""
+        """The reason why ``hubs`` are old."""
         self._draws_soon = False
         self._filter_before = ""
         self._under_way: set[str] = set()
@@ -167,6 +173,7 @@ class FleetApp(ActionApp):
             async for batch in self._feed:
                 if self.link.state is not LinkState.LIVE:
                     self.link = Link(LinkState.LIVE, self._clock.now())
+                    self.look_for_hubs()
                 if self._feed.restarts != self._restarts:
                     self._begin_anew(self._feed.restarts)
                 if self._feed.dropped > self._lost:
@@ -183,8 +190,25 @@ class FleetApp(ActionApp):
     def _begin_anew(self, restarts: int) -> None:
         """Drop the earlier events: the recording plays from its start again, or another hub runs."""
         self._restarts, self._builder = restarts, ViewBuilder()
+        self.look_for_hubs()
         for pane in self.panes.values():
             pane.begin_anew()
+
+    def look_for_hubs(self) -> None:
+        """Keep ``hubs`` current while their panel is open. A hub with a ledger of its own is asked once."""
+        self.run_worker(self._follow_hubs(), name="hubs", group="hubs", exclusive=True, exit_on_error=False)
+
+    async def _follow_hubs(self) -> None:
+        while True:
+            if self.link.state is LinkState.LIVE and self.pane.NAME is ScreenName.FLEET:
+                try:
+                    self.hubs, self.hubs_problem = await self.controls.hubs(), ""
+                    if not self.hubs:
+                        return
+                except FleetsimError as error:
+                    self.hubs_problem = one_line(str(error), 200)
+                self.draw_soon()
+            await asyncio.sleep(HUBS_EVERY_S)
 
     # Drawing
 
@@ -253,7 +277,8 @@ class FleetApp(ActionApp):
 
     def _state_line(self, view: View) -> Text:
         if self.playback is None or self.link.old:
-            return chrome.link_line(self.link, self._clock.now(), stopping=view.stopping)
+            stopping = view.stopping and not self.hubs  # the event may be that of another hub
+            return chrome.link_line(self.link, self._clock.now(), stopping=stopping)
         return chrome.playback_line(self.playback)
 
     def _announce(self, view: View) -> None:

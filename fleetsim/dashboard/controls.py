@@ -57,6 +57,10 @@ class Controls:
         """The exchanges with an agent or about a request after a number, oldest first, as the API has them."""
         raise FleetsimError("a recording has no wire log")
 
+    async def hubs(self) -> Sequence[Mapping[str, Any]]:
+        """The hubs that share the ledger, as the API's health has them; none if the ledger belongs to one hub."""
+        return ()
+
     async def save(self, correlation_id: str, indexes: Sequence[int], folder: str) -> Mapping[int, str]:
         """Save these files and data of the answer in the folder; returns the path of each."""
         raise FleetsimError("a recording has no content of files")

@@ -97,6 +97,7 @@ class Desk(Controls):
         self.gate: asyncio.Event | None = None
         self.refused: set[str] = set()
         self.exchanges: list[Mapping[str, Any]] = []
+        self.members: list[Mapping[str, Any]] = []
 
     async def _do(self, *what: str) -> None:
         self.asked.append(what)
@@ -133,6 +134,11 @@ class Desk(Controls):
     async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[Mapping[str, Any]]:
         await self._do("wire", agent, task)
         return [row for row in self.exchanges if row["number"] > after]
+
+    async def hubs(self) -> Sequence[Mapping[str, Any]]:
+        if self.error is not None:
+            raise self.error
+        return list(self.members)
 
     async def save(self, correlation_id: str, indexes: Sequence[int], folder: str) -> Mapping[int, str]:
         await self._do("save", correlation_id, folder)

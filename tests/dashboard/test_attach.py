@@ -14,7 +14,7 @@ from fleetsim.caller.events import Event
 from fleetsim.caller.ledger import LedgerLimits
 from fleetsim.caller.ledger.sqlite import SqliteLedger
 from fleetsim.caller.ledger.sqlite.storage import InlineStorage
-from fleetsim.cli.dashboard import AttachedControls, HubControls
+from fleetsim.cli.controls import AttachedControls, HubControls
 from fleetsim.client.hub_client import HubClient
 from fleetsim.client.hub_events import HubEvents
 from fleetsim.dashboard.feed import AttachedFeed

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.cli.dashboard import live_feed
 from fleetsim.client.hub_client import HubClient
 from fleetsim.client.hub_events import HubEvents
 from fleetsim.dashboard.app import FleetApp
 from fleetsim.dashboard.controls import Controls
-from fleetsim.dashboard.feed import AttachedFeed, EventFeed, LiveFeed
+from fleetsim.dashboard.feed import AttachedFeed, EventFeed
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
@@ -139,9 +139,8 @@ async def test_an_attached_screen_shows_the_rows_of_the_hubs_own(
     key = env.hub.keys.api_key
     source = HubEvents(lambda: HubClient(env.proxy.url, api_key=key, runtime=env.runtime))
     attached = await screens(env, AttachedFeed(source), lambda: trouble(env))
-    past = await env.hub.ledger.events(after_seq=0, limit=KEEP_MAX)
-    async with env.hub.events.subscribe(after_seq=0, keep_max=KEEP_MAX) as heard:
-        own = await screens(env, LiveFeed(heard, past=past), lambda: asyncio.sleep(0))
+    async with live_feed(env.hub) as feed:
+        own = await screens(env, feed, lambda: asyncio.sleep(0))
     for key, lines in own.items():
         assert attached[key] == lines
     assert any("completed" in one for one in own["5"])

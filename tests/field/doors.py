@@ -32,7 +32,7 @@ from fleetsim.api.part_rows import body_part, read_part_row
 from fleetsim.caller.config import parse_fleet
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.cli.ask import reply_command
-from fleetsim.cli.dashboard import HubControls
+from fleetsim.cli.controls import HubControls
 from fleetsim.client import AgentClient, HubClient, SentTask
 from fleetsim.dashboard.view import ViewBuilder
 from fleetsim.hub.hub import Hub

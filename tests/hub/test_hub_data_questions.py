@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.cli.dashboard import HubControls
+from fleetsim.cli.controls import HubControls
 from fleetsim.client import AgentClient
 from fleetsim.client.conversation import Conversation
 from fleetsim.model.errors import FleetsimError, UnfitAnswer

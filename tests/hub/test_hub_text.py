@@ -12,7 +12,7 @@ import pytest
 from fleetsim.agent import Agent, SkillContext, SkillFailed
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Excerpt, StreamReceived
-from fleetsim.cli.dashboard import HubControls
+from fleetsim.cli.controls import HubControls
 from fleetsim.client import AgentClient
 from fleetsim.client.hub_client import HubClient
 from fleetsim.model.limits import EXCERPT_CHARS_MAX, TEXT_CHARS_MAX, TooMuch, TooMuchText

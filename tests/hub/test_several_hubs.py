@@ -13,9 +13,12 @@ import asyncpg
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
+from fleetsim.caller.events import OutcomeDecided
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.caller.ledger.postgres.ledger import open_postgres
 from fleetsim.caller.ledger.postgres.place import Place
+from fleetsim.cli.controls import AttachedControls, HubControls
+from fleetsim.cli.dashboard import live_feed
 from fleetsim.client.hub_client import HubClient
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
@@ -201,6 +204,22 @@ async def test_each_hub_lists_all_hubs_with_their_work_and_leases(server: Server
                 ("hub 1", 0, at == 1),
             ]
             assert all(0 <= row["leaseAgeS"] < row["leaseS"] == 30 for row in rows)
+
+
+async def test_the_screen_of_each_hub_has_the_events_and_the_hubs_of_the_fleet(server: Server) -> None:
+    async with pair(server, "screen") as fleet:
+        for at in (0, 1):
+            async with live_feed(fleet.hubs[at]) as feed:
+                waiting = {(await one.submit({"text": "hi", "skill": "echo"}))[0] for one in fleet.remote}
+                async with asyncio.timeout(SOON_S):
+                    async for batch in feed:
+                        waiting -= {event.correlation_id for event in batch if isinstance(event, OutcomeDecided)}
+                        if not waiting:
+                            break
+            own = await HubControls(fleet.hubs[at]).hubs()
+            attached = await AttachedControls(lambda at=at: fleet.remote[at]).hubs()  # type: ignore[misc]
+            assert [(row["name"], row["here"]) for row in own] == [("hub 0", at == 0), ("hub 1", at == 1)]
+            assert [{**row, "leaseAgeS": 0} for row in own] == [{**row, "leaseAgeS": 0} for row in attached]
 
 
 async def test_a_hub_whose_ledger_does_not_answer_says_that_it_is_not_ready_until_it_does(server: Server) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -20,6 +21,7 @@ from fleetsim.dashboard.labels import (
     STATE,
     STRONG,
     Tone,
+    age,
     bar,
     countdown,
     duration,
@@ -39,6 +41,7 @@ from fleetsim.dashboard.view_fleet import AgentRow, PushState
 from fleetsim.dashboard.view_tasks import TaskRow
 from fleetsim.dashboard.widgets import Grid, Lines
 from fleetsim.model.errors import Blame
+from fleetsim.model.text import one_line
 
 
 def columns(rows: Sequence[AgentRow], span: str) -> tuple[Column, ...]:
@@ -80,6 +83,42 @@ OUTCOME_COLUMNS = (
     Column(title="WHY", width=10, flex=6, drop=2),
     Column(title="TASK", width=8, drop=1),
 )
+
+
+HUB_COLUMNS = (
+    Column(title="HUB", width=10, flex=1, most=60),
+    Column(title="VERSION", width=8, drop=2),
+    Column(title="UP", width=4, align=">", drop=3),
+    Column(title="OWNS", width=5, align=">"),
+    Column(title="LEASE AGE", width=11, align=">"),
+    Column(title="TOOK OVER", width=18, drop=1),
+)
+
+
+def hub_rows(hubs: Sequence[Mapping[str, Any]], now: datetime) -> Rows[Mapping[str, Any]]:
+    """The hubs that share the ledger; two versions, and a lease that is not renewed, stand out."""
+    mixed = len({hub["version"] for hub in hubs}) > 1
+
+    def cells(hub: Mapping[str, Any]) -> TableRow:
+        took_at, renewed = hub["tookAt"], hub["leaseAgeS"] / hub["leaseS"]
+        lease = Tone.BAD if renewed > 1 else Tone.WARN if renewed > 0.5 else Tone.PLAIN
+        return TableRow(
+            (
+                line((one_line(hub["name"], 200), STRONG), (" (this one)" if hub["here"] else "", MUTED)),
+                line((one_line(hub["version"], 20), Tone.WARN if mixed else Tone.PLAIN)),
+                line((since(datetime.fromisoformat(hub["startedAt"]), now), MUTED)),
+                line((f"{hub['owned']:,}", Tone.PRIMARY if hub["owned"] else MUTED)),
+                line((age(hub["leaseAgeS"]), lease), (f" of {hub['leaseS']:g}s", MUTED)),
+                line(
+                    (f"{hub['took']:,}", Tone.WARN),
+                    (f", last {since(datetime.fromisoformat(took_at), now)} ago", MUTED),
+                )
+                if took_at
+                else line(("-", MUTED)),
+            )
+        )
+
+    return Rows(hubs, lambda hub: str(hub["name"]), cells, int(now.timestamp()))
 
 
 def row(agent: AgentRow, now: datetime) -> TableRow:
@@ -315,12 +354,14 @@ class FleetPane(Pane):
             card.runs = action
         self.main = Grid(columns((), "4m"), id="agents", hold=False)
         self._notes = Lines(id="notes")
+        self._hubs = Grid(HUB_COLUMNS, id="hubs", classes="framed -bare", hold=False)
         self._recent = Grid(OUTCOME_COLUMNS, id="recent", classes="framed -bare", hold=False)
         self._top = Horizontal(id="cards")
         with self._top:
             yield from self._cards
         yield self.main
         yield self._notes
+        yield self._hubs
         yield self._recent
 
     def draw(self, view: View) -> None:
@@ -338,6 +379,10 @@ class FleetPane(Pane):
         awaited = "" if view.configured else "waiting for the hub to read agents.yaml"
         empty = self.instead(view, view.agents, *NO_AGENTS, awaited=awaited)
         self.main.show(rows, columns=columns(agents, view.counters.span), empty=empty)
+        problem = line("Hubs ", (f"! {self.host.hubs_problem}", Tone.BAD))
+        self._hubs.set_titles(problem if self.host.hubs_problem else "Hubs", "share the ledger")
+        self._hubs.show(hub_rows(self.host.hubs, view.now))
+        self._hubs.set_class(not self.host.hubs, "-bare")
         self._recent.set_titles("Recent outcomes", "newest first")
         outcomes = Rows(view.recent, lambda task: task.correlation_id, outcome_row)
         self._recent.show(outcomes)
@@ -348,8 +393,8 @@ class FleetPane(Pane):
         return f"{shown}   figures: last {view.window}   worst first"
 
     def copyable(self) -> str | None:
-        """The agent, or the task of the outcome under the cursor."""
-        return self._recent.key if self._recent.has_focus else self.main.key
+        """The agent, the hub, or the task of the outcome under the cursor."""
+        return next((grid.key for grid in (self._recent, self._hubs) if grid.has_focus), self.main.key)
 
     def chosen_task(self) -> str | None:
         return self._recent.key if self._recent.has_focus else None
@@ -361,7 +406,7 @@ class FleetPane(Pane):
     def opened(self, grid: Grid, key: str) -> None:
         if grid is self.main:
             self.host.show_agent(key)
-        else:
+        elif grid is self._recent:
             self.host.show_task(key)
 
     def action_related(self) -> None:

@@ -39,6 +39,8 @@ class Host(Protocol):
     read_only: bool
     playback: Playback | None
     view: View
+    hubs: Sequence[Mapping[str, Any]]
+    hubs_problem: str
     link: Link
 
     def say(self, text: str, tone: Tone = Tone.PLAIN, seconds: float = 8.0) -> None: ...
