@@ -229,12 +229,12 @@ class Membership:
     async def _rejoin(self) -> None:
         hub = self._hub
         hub.dispatcher.accepting = False
-        if hub.journal is not None:
-            self._events.forgo(hub.journal.forgo())
         await hub.hitl.drop_all()
         if hub.scheduler is not None:
             await hub.scheduler.drop_all()
         dropped = await self._tracker.drop_all()
+        if hub.journal is not None:  # last: a request that is dropped may still receive a reply, and move
+            self._events.forgo(hub.journal.forgo())
         log.warning("this hub lost its lease, and dropped %d requests: another hub has taken over", dropped)
         while True:
             try:
