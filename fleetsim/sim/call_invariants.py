@@ -15,11 +15,13 @@ from fleetsim.sim.scenario_events import (
     AgentTaskEnded,
     CallEnded,
     HubKilled,
+    RequestsTaken,
     RequestSubmitted,
     RunEvent,
     WebhookForged,
     WebhooksRepeated,
 )
+from fleetsim.sim.troubles import SENDS
 
 POLLS = {"tasks/get", "GetTask"}
 SEARCHES = {"tasks/list", "ListTasks"}
@@ -125,7 +127,7 @@ def _repeated(run: Run) -> Iterator[Violation | None]:
 @invariant("I-10", "the polls of a task never overlap, and those of an agent and of the fleet stay within their limits")
 def _polled_at_once(run: Run) -> Iterator[Violation | None]:
     """Polls of one moment count as one after the other. A poll after a search for a task whose reply was lost is part
-    of that search.
+    of that search. Of several hubs each keeps the rule: the poll of one that stands still goes on after a take-over.
     """
     rules = run.started.rules
     searched = {(call.request, call.t) for call in run.all(CallEnded) if call.method in SEARCHES}
@@ -133,9 +135,10 @@ def _polled_at_once(run: Run) -> Iterator[Violation | None]:
         (c for c in run.all(CallEnded) if c.method in POLLS and (c.request, c.began_s) not in searched),
         key=lambda call: (call.began_s, call.t),
     )
-    under_way: list[CallEnded] = []
+    of_hub: dict[str, list[CallEnded]] = defaultdict(list)
     for poll in polls:
-        under_way = [*(call for call in under_way if call.t > poll.began_s), poll]
+        under_way = [*(call for call in of_hub[poll.source] if call.t > poll.began_s), poll]
+        of_hub[poll.source] = under_way
         same = sum(call.task_id == poll.task_id and call.target == poll.target for call in under_way)
         agents = sum(call.target == poll.target for call in under_way)
         # The first call to each agent needs none of the places that agents share.
@@ -146,6 +149,22 @@ def _polled_at_once(run: Run) -> Iterator[Violation | None]:
             yield broken(poll, f"{agents} looks at {poll.target} at once, {len(under_way)} in all")
         else:
             yield None
+
+
+@invariant("I-33", "a hub sends nothing about a request that another hub has taken over")
+def _fenced(run: Run) -> Iterator[Violation | None]:
+    """Polls change nothing, and may be under way. A send in the moment of the take-over may be that of either hub."""
+    owners: dict[str, list[RequestsTaken]] = defaultdict(list)
+    for taken in run.all(RequestsTaken):
+        for cid in taken.requests:
+            owners[cid].append(taken)
+    for call in run.all(CallEnded):
+        if call.method in {*SENDS, *CANCELS}:
+            taken_over = [taken for taken in owners.get(call.request, ()) if taken.t <= call.began_s]
+            before = [taken.hub for taken in taken_over if taken.t < call.began_s]
+            if before:
+                reason = f"{call.source} sent {call.method} for {call.request}, which {before[-1]} had taken over"
+                yield None if call.source in {before[-1], taken_over[-1].hub} else broken(call, reason)
 
 
 @invariant("I-13", "after all trouble a task is polled, or sends an event, at least every second poll interval")

@@ -13,7 +13,7 @@ from typing import Any
 from fleetsim.ceremony.written import written
 from fleetsim.sim.quantities import in_words
 from fleetsim.sim.scenario import scenario_text
-from fleetsim.sim.troubles import KINDS, OF_AGENTS
+from fleetsim.sim.troubles import KINDS, OF_AGENTS, OF_ONE_HUB, OF_SEVERAL_HUBS, SKEW_S
 from fleetsim.wire.dialect import OVER_JSON_RPC
 
 ANY = "any"
@@ -72,6 +72,12 @@ def generated(seed: int) -> tuple[bytes, dict[str, bytes]]:
         values["weather"] = [_trouble(rng, tuple(fleet), duration_s) for _ in range(rng.choice((1, 1, 2, 4)))]
     elif trouble < 0.7:
         values["mix"] = {"scale": rng.choice((1, 5)), "off": 0.7}
+    several = Random(f"{seed}/{ANY}/hubs")  # apart, so that the rest is that of one hub
+    if (hubs := several.choice((1, 1, 1, 2, 3))) > 1:
+        values["hubs"] = hubs
+        values["settings"] = {**settings, "lease_s": several.choice((2, 5, 30))}
+        troubles = [_hub_trouble(several, hubs, duration_s) for _ in range(several.choice((1, 2, 4)))]
+        values["weather"] = [*values.get("weather", []), *troubles]
     return scenario_text(values).encode(), ceremonies
 
 
@@ -144,7 +150,7 @@ def _ceremonies(rng: Random, fleet: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def _trouble(rng: Random, agents: tuple[str, ...], duration_s: int) -> dict[str, Any]:
-    name = rng.choice(sorted(KINDS))
+    name = rng.choice(sorted(KINDS.keys() - OF_SEVERAL_HUBS))
     kind = KINDS[name]
     trouble: dict[str, Any] = {"fault": name, "at": f"{rng.randrange(duration_s * 3 // 4)}s"}
     if rng.random() < 0.8:
@@ -156,3 +162,10 @@ def _trouble(rng: Random, agents: tuple[str, ...], duration_s: int) -> dict[str,
     if kind.amount is not None and rng.random() < 0.5:
         trouble["amount"] = kind.amount * rng.choice((0.2, 3))
     return trouble
+
+
+def _hub_trouble(rng: Random, hubs: int, duration_s: int) -> dict[str, Any]:
+    name = rng.choice(sorted(OF_ONE_HUB))
+    trouble: dict[str, Any] = {"fault": name, "at": f"{rng.randrange(duration_s * 3 // 4)}s"}
+    trouble |= {"lasts": rng.choice(("1s", "4s", "20s", "2m")), "hub": rng.randint(1, hubs)}
+    return {**trouble, "amount": rng.choice((-SKEW_S, SKEW_S))} if name == "clock-jump" else trouble

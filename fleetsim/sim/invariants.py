@@ -41,6 +41,8 @@ KNOWN_WITHIN_S = 900.0
 back is called slowly."""
 ZONE_SEEN_S = 900.0
 """The hub reads a changed file within seconds; after it was down it catches up on ten minutes."""
+HEARD_S = 5.0
+"""How long after its lease an outcome of a lost hub is known to the others."""
 EDIT_SEEN_S = 15.0
 """The hub reads the folder every five seconds; the rest is for a host that sleeps."""
 KEPT_BESIDE = 5
@@ -134,13 +136,14 @@ def _health_counts(run: Run) -> Iterator[Violation | None]:
     for cid, request in run.requests.items():
         if request.decided and run.outcomes.get(cid):
             ended[request.decided[0].agent].append(request.decided[0])
+    lag_s = run.started.rules.get("lease_s", -HEARD_S) + HEARD_S
     for look in run.all(HealthLooked):
         since = window_start(look.now)
         for agent, row in look.agents.items():
             # An outcome of the same moment may be counted or not; in real time its event may be written after the look.
             recent = [end for end in ended[agent] if end.outcome is not None and since <= end.outcome.ended_at]
-            inside = [end for end in recent if end.t <= look.t or end.seq <= look.seq]
-            right = sum(end.t < look.t for end in inside) <= row.outcomes <= len(inside)
+            inside = [end for end in recent if end.t <= look.t + lag_s or end.seq <= look.seq]
+            right = sum(end.t < look.t - lag_s for end in inside) <= row.outcomes <= len(inside)
             reason = f"{agent}: {row.outcomes} outcomes in health, {len(inside)} published"
             yield None if right else broken(look, reason, agent=agent)
 

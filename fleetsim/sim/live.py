@@ -35,13 +35,14 @@ from fleetsim.runtime.workers import Workers
 from fleetsim.runtime.yaml import YamlDocument
 from fleetsim.sim.agents import simulated_agent
 from fleetsim.sim.clocks import VIRTUAL, ClockRate, PacedClock, RunClock
+from fleetsim.sim.hubs import KEEP_ALL
 from fleetsim.sim.recorder import Recorder
 from fleetsim.sim.recording import lines_of
 from fleetsim.sim.report import SimulationReport, report_of
 from fleetsim.sim.run import WANTED
 from fleetsim.sim.scenario import Scenario
 from fleetsim.sim.scenario_run import ScenarioRun, background_failures
-from fleetsim.sim.simulation import HEALTH_LOOKS_MIN, KEEP_ALL, play
+from fleetsim.sim.simulation import HEALTH_LOOKS_MIN, play
 from fleetsim.sim.traffic import WHOLE, TrafficPart, TrafficSource
 from fleetsim.sim.troubles import Trouble, match_of
 from fleetsim.testbed.faults import Weather
@@ -90,6 +91,8 @@ def _problems(scenario: Scenario, written: YamlDocument, rate: ClockRate) -> Ite
                 hint = "write a span after the start, or give the scenario a start"
                 yield written.error(path, f"with --clock {rate} the run starts now, and ends before that", hint=hint)
     hint = "play it with --clock virtual"
+    if scenario.hubs > 1:
+        yield written.error(("hubs",), f"several hubs are not possible with --clock {rate}", hint=hint)
     if scenario.mix is not None:
         yield written.error(("mix",), f"a mix draws trouble that is not possible with --clock {rate}", hint=hint)
     for at, trouble in enumerate(scenario.weather):

@@ -104,7 +104,8 @@ class Recorder:
             ],
             replicas={run: name for name in scenario.fleet for run in scenario.replicas_of(name) if run != name},
             expect=[expectation.text for expectation in scenario.expect],
-            rules={name: getattr(scenario.settings, name) for name in RULES},
+            rules={name: getattr(scenario.settings, name) for name in (*RULES, *(("lease_s",) * (scenario.hubs > 1)))},
+            **({} if scenario.hubs == 1 else {"hubs": scenario.hubs}),
             **({} if rate.virtual else {"clock": str(rate)}),
             **({} if began is None else {"began": began.isoformat()}),
         )

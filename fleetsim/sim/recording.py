@@ -38,6 +38,8 @@ KINDS: Mapping[str, type[Event]] = {
     "verdict": s.RunJudged,
     "hits": s.MessagesHit,
     "killed": s.HubKilled,
+    "lost": s.EventsLost,
+    "taken": s.RequestsTaken,
     "complaint": s.FailureLogged,
     "ledger": s.LedgerChecked,
     "late": s.LoopBlocked,

@@ -8,7 +8,7 @@ end. The invariants use the later ones, which alone are in the journal.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from sys import intern
@@ -42,6 +42,7 @@ from fleetsim.sim.figures import FigureCounters
 from fleetsim.sim.recording import RecordingLine
 from fleetsim.sim.scenario_events import (
     AgentTaskEnded,
+    EventsLost,
     HealthLooked,
     HubKilled,
     MemoryCounted,
@@ -213,6 +214,7 @@ class Run:
             TroubleBegan: self._trouble_began,
             TroubleEnded: self._trouble_ended,
             HubKilled: self._killed,
+            EventsLost: self._lost,
             HealthLooked: self._looked,
             RequestTimed: self._timed,
             AgentTaskEnded: self._task_ended,
@@ -362,10 +364,16 @@ class Run:
 
     def _killed(self, at_s: float, line: int, event: HubKilled) -> None:
         self._all[HubKilled].append(event)
+        self._keep(lambda entry: entry.seq <= event.journalled)
+
+    def _lost(self, at_s: float, line: int, event: EventsLost) -> None:
+        lost = frozenset(event.events)
+        self._keep(lambda entry: entry.seq not in lost)
+
+    def _keep(self, in_journal: Callable[[RequestEvent], bool]) -> None:
         for request in self.requests.values():
-            request.accepted = [entry for entry in request.accepted if entry.seq <= event.journalled]
-            request.moved = [entry for entry in request.moved if entry.seq <= event.journalled]
-            request.decided = [entry for entry in request.decided if entry.seq <= event.journalled]
+            for entries in (request.accepted, request.moved, request.decided):
+                entries[:] = filter(in_journal, entries)
 
     def _timed(self, at_s: float, line: int, event: RequestTimed) -> None:
         self._all[RequestTimed].append(event)

@@ -28,7 +28,7 @@ from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, YamlDocument, load
 from fleetsim.runtime.yaml import Path as YamlPath
 from fleetsim.sim.figures import Expected
 from fleetsim.sim.quantities import Numbers, Rate, Share, Span, Spans, When, in_words
-from fleetsim.sim.troubles import FaultName, MixedTroubles, Trouble, standard_mix
+from fleetsim.sim.troubles import OF_SEVERAL_HUBS, FaultName, MixedTroubles, Trouble, standard_mix
 
 SCENARIO_BYTES_MAX = 1024 * 1024
 SCENARIO_NODES_MAX = 60_000
@@ -188,6 +188,8 @@ class Scenario(BaseModel):
     """The date and time at which it begins."""
     fleet: Annotated[dict[_Name, SimulatedAgent], Field(min_length=1, max_length=AGENTS_MAX)]
     """The agents, by name."""
+    hubs: Annotated[int, Field(ge=1, le=9)] = 1
+    """How many hubs there are; several share one ledger behind one address."""
     settings: FleetSettings = FleetSettings()
     """The hub's settings: the keys of the `fleet:` part of agents.yaml."""
     traffic: Annotated[list[Traffic], Field(max_length=1_000)] = []
@@ -271,6 +273,11 @@ def _problems(scenario: Scenario, written: YamlDocument) -> Iterator[ConfigError
             yield from offered(("weather", at, "skill"), trouble.skill, trouble.agent)
         if trouble.begins_s(scenario.start) >= scenario.duration:
             yield written.error(("weather", at, "at"), f"is after the end ({in_words(scenario.duration)})")
+        if trouble.hub is not None and trouble.hub > scenario.hubs:
+            yield written.error(("weather", at, "hub"), f"the hubs are numbered from 1 to {scenario.hubs}")
+        if trouble.fault in OF_SEVERAL_HUBS and scenario.hubs == 1:
+            hint = "give the scenario several: hubs: 2"
+            yield written.error(("weather", at, "fault"), f"'{trouble.fault}' needs several hubs", hint=hint)
         for wrong in trouble.problems():
             yield written.error(("weather", at, "fault"), wrong)
     for at, expectation in enumerate(scenario.expect):
@@ -385,6 +392,7 @@ def mixed(scenario: Scenario, mix: Mix) -> MixedTroubles:
     return standard_mix(
         Random(f"{scenario.seed}/mix"),
         agents=tuple(name for name, _ in scenario.agents),
+        hubs=scenario.hubs,
         duration=scenario.duration,
         scale=mix.scale,
         off=mix.off,
@@ -408,6 +416,7 @@ def trouble_values(trouble: Trouble) -> dict[str, Any]:
         "at": None if trouble.at is None else str(trouble.at),
         "lasts": None if trouble.lasts is None else f"{trouble.lasts!r}s",
         "agent": trouble.agent,
+        "hub": trouble.hub,
         "skill": trouble.skill,
         "share": None if trouble.share == 1.0 else trouble.share,
         "amount": trouble.amount,

@@ -52,7 +52,8 @@ class ScenarioStarted(RunEvent, frozen=True, kw_only=True):
     """A recording begins. Of a hub it has no expectations, and a ``duration_s`` of 0.
 
     ``replicas`` names, by agent of the run, the agent of the scenario that it is one of. ``rules`` are settings of the
-    hub that the invariants use. ``began`` is when a run in real time began, by the machine's clock.
+    hub that the invariants use, of which several have a ``lease_s``. ``began`` is when a run in real time began, by the
+    machine's clock.
     """
 
     TOPIC: ClassVar[str] = "scenario.started"
@@ -67,6 +68,7 @@ class ScenarioStarted(RunEvent, frozen=True, kw_only=True):
     clock: Annotated[str, Meta(pattern=CLOCK)] = "virtual"
     began: Moment | None = None
     rules: Mapping[str, Amount] = field(default_factory=dict)
+    hubs: Count = 1
 
     def __post_init__(self) -> None:
         check_moment(self.start)
@@ -175,6 +177,21 @@ class HubKilled(RunEvent, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "scenario.hub.killed"
     level: Level = Level.WARN
     journalled: int
+    hub: str = ""
+    """Its name, if there are several; then ``EventsLost`` has the events."""
+
+
+class EventsLost(RunEvent, frozen=True, kw_only=True):
+    """One of several hubs will not write these of its events to the journal: it was killed, or lost its lease."""
+
+    events: tuple[int, ...]
+
+
+class RequestsTaken(RunEvent, frozen=True, kw_only=True):
+    """A hub took requests over from one that left or lost its lease."""
+
+    hub: str
+    requests: tuple[str, ...]
 
 
 class ClockMoved(RunEvent, frozen=True, kw_only=True):

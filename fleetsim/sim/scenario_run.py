@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from fleetsim.caller.events import EPOCH
+from fleetsim.caller.events import EPOCH, Event
 from fleetsim.hub.hub import Hub
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome
@@ -90,23 +90,25 @@ class ScenarioRun(ABC):
     def record(self, kind: str, **members: object) -> None:
         self.recorder.write(self.now, kind, **members)
 
-    async def _listen(self, hub: Hub) -> None:
-        """Records all events of a hub until it stops."""
+    async def _listen(self, hub: Hub, take: Callable[[Event], None] | None = None) -> None:
+        """Records all events of a hub until it stops, or hands them to ``take``."""
+        take = take or (lambda event: self.recorder.event(self.now, event))
         async with hub.events.subscribe(after_seq=0, keep_max=10_000_000) as events:
             try:
                 async for batch in events:
                     for event in batch:
-                        self.recorder.event(self.now, event)
+                        take(event)
             finally:
                 while events.behind:
                     for event in await events.next_batch():
-                        self.recorder.event(self.now, event)
+                        take(event)
 
-    def _record_health(self, hub: Hub) -> None:
+    def _record_health(self, hub: Hub, seq: int | None = None) -> None:
+        """``seq`` is the number of the newest event; by default, the hub's."""
         self.record(
             "health",
             now=hub.runtime.clock.now().isoformat(),
-            seq=hub.events.last_seq,
+            seq=hub.events.last_seq if seq is None else seq,
             agents={
                 row.agent_name: {"health": row.health.value, "outcomes": row.figures.total_outcomes}
                 for row in hub.snapshot().agents

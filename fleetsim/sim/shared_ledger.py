@@ -1,13 +1,13 @@
 """A ledger that several hubs of one process share: the rules of the ledger in PostgreSQL, over SQLite on virtual time.
 
-``SharedStore`` is the database, and a ``MemberLedger`` one hub's way to it, which can be cut or held up.
+``SharedStore`` is the database, and a ``MemberLedger`` one hub's way to it, which can be cut.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -35,6 +35,7 @@ from fleetsim.caller.ledger.sqlite.storage import Operation, Storage
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.work import Answer, Outcome, Question
 from fleetsim.runtime.ports import Clock
+from fleetsim.sim.calls import LineWriter
 
 T = TypeVar("T")
 
@@ -53,16 +54,21 @@ class _Member:
 @dataclass
 class SharedStore:
     """The rows that SQLite's tables lack: members, owners, messages, and the publishers of events. ``clock`` is the
-    database's own.
+    database's own. ``record`` writes a line for each take-over.
     """
 
     clock: Clock
+    lease_s: float
+    record: LineWriter = lambda kind, **members: None
     members: dict[int, _Member] = field(default_factory=dict)
     owners: dict[str, int] = field(default_factory=dict)
+    inherited: set[int] = field(default_factory=set)
+    """Hubs of which everything was taken over."""
     runs: dict[str, int] = field(default_factory=dict)
     messages: dict[int, PassedMessage] = field(default_factory=dict)
     publishers: dict[int, int] = field(default_factory=dict)
-    numbering: asyncio.Lock = field(default_factory=asyncio.Lock)
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    """Those of messages."""
     readers: list[MemberLedger] = field(default_factory=list)
 
     def end_lapsed(self, but: int) -> None:
@@ -71,61 +77,60 @@ class SharedStore:
             if hub != but and self.clock.monotonic() > member.renewed_s + member.lease_s:
                 member.ended = True
 
-    def has_left(self, hub: int | None) -> bool:
-        return hub is None or self.members[hub].ended
-
     def notify(self, kind: str) -> None:
         for reader in self.readers:
             reader.hear(kind)
 
 
-class _Fenced:
+class BorrowedStorage:
+    """A way to a storage that others use, too, and that is open."""
+
+    async def start(self) -> None:
+        """Do nothing."""
+
+    async def stop(self) -> None:
+        """Do nothing."""
+
+
+class _Fenced(BorrowedStorage):
     """The storage of one member: each write renews its lease, and is refused once another hub has ended it."""
 
     def __init__(self, storage: Storage, ledger: MemberLedger) -> None:
         self._storage = storage
         self._ledger = ledger
 
-    async def start(self) -> None:
-        """Do nothing: the database runs."""
-
     async def write(self, operation: Operation[T]) -> T:
-        ledger, then = self._ledger, self._ledger.then
-        ledger.then = None
-        await ledger.gate()
+        ledger, before, then = self._ledger, self._ledger.before, self._ledger.then
+        ledger.before = ledger.then = None
+        ledger.gate()
 
         def fenced(connection: Any) -> T:
             ledger.renew()
+            if before is not None:
+                before(connection)
             result = operation(connection)
             if then is not None:
                 then(result)
             return result
 
-        try:
-            return await self._storage.write(fenced)
-        except LeaseLost:
-            ledger.lose()
-            raise
+        return await self._storage.write(fenced)
 
     async def read(self, operation: Operation[T]) -> T:
-        await self._ledger.gate()
+        self._ledger.gate()
         return await self._storage.read(operation)
-
-    async def stop(self) -> None:
-        """Do nothing: other hubs use the database."""
 
 
 class MemberLedger(SqliteLedger, SharedLedger):
-    """One hub's way to a SharedStore. ``cut``: the database does not answer; ``held``: the hub stands still."""
+    """One hub's way to a SharedStore. ``cut``: the database does not answer. ``appended`` is called with the events
+    that this hub wrote to the journal; ``before`` and ``then`` run within the next write.
+    """
 
-    def __init__(
-        self, store: SharedStore, storage: Storage, limits: LedgerLimits, *, name: str, clock: Clock, lease_s: float
-    ) -> None:
+    def __init__(self, store: SharedStore, storage: Storage, limits: LedgerLimits, *, name: str, clock: Clock) -> None:
         super().__init__(_Fenced(storage, self), limits)
-        self.lease_s = lease_s
+        self.lease_s = store.lease_s
         self.cut = False
-        self.held = asyncio.Event()
-        self.held.set()
+        self.appended: Callable[[Sequence[Event]], None] = lambda events: None
+        self.before: Callable[[Any], None] | None = None
         self.then: Callable[[Any], None] | None = None
         self._store, self._name, self._clock = store, name, clock
         self._hub = 0
@@ -145,33 +150,29 @@ class MemberLedger(SqliteLedger, SharedLedger):
             self._store.members[self._hub].ended = True
             self._store.notify("hubs")
 
-    async def gate(self) -> None:
-        """Wait while the hub stands still. Raises NotAccepting while it is cut off."""
-        await self.held.wait()
+    def gate(self) -> None:
+        """Raises NotAccepting while it is cut off."""
         if self not in self._store.readers:
             raise NotAccepting("the ledger is closed")
         if self.cut:
             raise NotAccepting("the ledger cannot be reached")
 
     def renew(self) -> None:
-        """Raise LeaseLost if another hub has ended this one; else renew its lease."""
+        """Renew the lease. If another hub has ended this one, notify it once. Raises LeaseLost then."""
         member = self._store.members[self._hub]
         if member.ended:
+            if not self._is_lost and self._listener is not None:
+                self._is_lost = True
+                self._listener.lease_lost()
             raise LeaseLost
         member.renewed_s = self._renewed_s = self._store.clock.monotonic()
-
-    def lose(self) -> None:
-        """Notify the hub, once, that its lease is lost."""
-        if not self._is_lost and self._listener is not None:
-            self._is_lost = True
-            self._listener.lease_lost()
 
     def require_lease(self) -> None:
         if self._is_lost or self._clock.monotonic() > self._renewed_s + self.lease_s:
             raise LeaseLost
 
     async def rejoin(self) -> None:
-        await self.gate()
+        self.gate()
         for member in self._store.members.values():
             member.ended |= member.name == self._name
         self._hub = len(self._store.members) + 1
@@ -183,6 +184,9 @@ class MemberLedger(SqliteLedger, SharedLedger):
     # -- writes that have an owner
 
     def _owns(self, correlation_id: str) -> bool:
+        """Raises NotAccepting, as the write would."""
+        self.gate()
+        self.renew()
         return self._store.owners.get(correlation_id) == self._hub
 
     async def accept(self, records: Sequence[RequestRecord], *, run: RunRecord | None = None) -> bool:
@@ -216,17 +220,24 @@ class MemberLedger(SqliteLedger, SharedLedger):
         return await super().answer(answer, at)
 
     async def append(self, events: Sequence[Event]) -> None:
-        async with self._store.numbering:
-            last = await self.last_seq()
-            numbered = [event if event.seq else replace(event, seq=last + n) for n, event in enumerate(events, 1)]
-            self.then = lambda _: self._store.publishers.update({event.seq: self._hub for event in numbered})
-            await super().append(numbered)
+        numbered: list[Event] = []
+
+        def number(connection: Any) -> None:
+            last = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0]
+            numbered[:] = [event if event.seq else replace(event, seq=last + n) for n, event in enumerate(events, 1)]
+
+        def publish(_: None) -> None:
+            self._store.publishers |= {event.seq: self._hub for event in numbered}
+            self.appended(numbered)
+
+        self.before, self.then = number, publish
+        await super().append(numbered)
         self._store.notify("events")
 
     # -- several hubs
 
     async def members(self) -> tuple[HubMember, ...]:
-        await self.gate()
+        self.gate()
         now_s = self._store.clock.monotonic()
         owned = [self._store.owners.get(record.request.correlation_id) for record in await self.open_requests()]
         return tuple(
@@ -250,25 +261,28 @@ class MemberLedger(SqliteLedger, SharedLedger):
         await self.require_writable()
         store = self._store
         store.end_lapsed(self._hub)
+        left = {hub for hub, member in store.members.items() if member.ended}  # they write no more
+        if left <= store.inherited:  # to look is expensive
+            self.require_lease()
+            return TakenOver()
         opened, unannounced = await self.open_requests(), await self.unannounced()
         untold, questions = await self.untold_requests(), await self.questions()
         webhooks, runs = await self.early_webhooks(), await self.runs(limit=10_000)
         records = {outcome.correlation_id: await self.request(outcome.correlation_id) for outcome in unannounced}
-        try:
-            self.renew()  # from here on nothing waits
-        except LeaseLost:
-            self.lose()
-            raise
-        requests = [one for one in opened if store.has_left(store.owners.get(one.request.correlation_id))][:limit]
-        ended = [one for one in unannounced if store.has_left(store.owners.get(one.correlation_id))][:limit]
+        self.renew()  # from here on nothing waits
+        requests = [one for one in opened if store.owners.get(one.request.correlation_id) in {None, *left}][:limit]
+        ended = [one for one in unannounced if store.owners.get(one.correlation_id) in {None, *left}][:limit]
         going_on = [
-            one for one in runs if one.status is RunStatus.RUNNING and store.has_left(store.runs.get(one.claim.run_id))
+            one for one in runs if one.status is RunStatus.RUNNING and store.runs.get(one.claim.run_id) in {None, *left}
         ]
+        if max(len(requests), len(ended)) < limit:
+            store.inherited |= left
         taken = {one.request.correlation_id for one in requests}
         mine = taken | {one.correlation_id for one in ended}
         store.owners |= dict.fromkeys(mine, self._hub)
         store.runs |= {one.claim.run_id: self._hub for one in going_on}
         if taken:
+            store.record("taken", hub=self._name, requests=sorted(taken))
             member = store.members[self._hub]
             member.took, member.took_at = member.took + len(taken), store.clock.now()
         waiting = (QuestionState.OPEN, QuestionState.ANSWERED)
@@ -290,12 +304,12 @@ class MemberLedger(SqliteLedger, SharedLedger):
         return True
 
     def _add(self, message: PassedMessage) -> None:
-        seq = next(_numbers)
+        seq = next(self._store.numbers)
         self._store.messages[seq] = replace(message, seq=seq)
         self._store.notify("messages")
 
     async def passed_on(self) -> tuple[PassedMessage, ...]:
-        await self.gate()
+        self.gate()
         return tuple(one for one in self._store.messages.values() if self._owns(one.correlation_id))
 
     async def discard(self, messages: Sequence[PassedMessage]) -> None:
@@ -324,6 +338,3 @@ class MemberLedger(SqliteLedger, SharedLedger):
         if not self.cut:
             self._heard.add(kind)
             self._any.set()
-
-
-_numbers = itertools.count(1)

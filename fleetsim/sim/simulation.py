@@ -9,28 +9,30 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from os.path import normpath
 from pathlib import Path
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
-from typing import TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
+from msgspec import structs
+
 from fleetsim.caller.ceremonies.folder import contents_of
+from fleetsim.caller.events import Event
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.ledger import LedgerLimits
+from fleetsim.caller.ledger import Ledger
 from fleetsim.caller.ledger.sqlite import SqliteLedger
 from fleetsim.caller.ledger.sqlite.checks import row_damage
 from fleetsim.caller.ledger.sqlite.file import image, open_memory
-from fleetsim.caller.ledger.sqlite.storage import InlineStorage, Operation
-from fleetsim.hub.api import build_app
+from fleetsim.caller.ledger.sqlite.storage import InlineStorage
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys, next_epoch
-from fleetsim.model.errors import FleetsimError, NotAccepting
+from fleetsim.model.errors import Unreachable
 from fleetsim.model.text import one_line
 from fleetsim.runtime.files import LOOK_EVERY_S
 from fleetsim.runtime.workers import Workers
@@ -38,9 +40,11 @@ from fleetsim.sim.agents import AgentTask, Engine, FleetKeys, simulated_agent, t
 from fleetsim.sim.calls import CallRecorder, SpoofedWebhookSender
 from fleetsim.sim.ceremonies import CeremonyEditor
 from fleetsim.sim.clocks import ClockRate, RunClock
+from fleetsim.sim.hubs import KEEP_ALL, HubProcess, SimulatedDisk, Work
 from fleetsim.sim.recorder import Recorder, digest_of
 from fleetsim.sim.scenario import Scenario, mixed
 from fleetsim.sim.scenario_run import ScenarioRun, background_failures
+from fleetsim.sim.shared_ledger import SharedStore
 from fleetsim.sim.traffic import TrafficSource
 from fleetsim.sim.troubles import Trouble, match_of
 from fleetsim.testbed import faults
@@ -49,12 +53,10 @@ from fleetsim.testbed.loop import Deadlock, LeftOver, Spinning, VirtualLoop, run
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import MemoryFiles, VirtualClock, virtual_runtime
 
-T = TypeVar("T")
 HUB = "http://hub.sim:8080"
 HUB_ADDRESS = "93.184.216.34"
 """A public address, so that webhooks are held to the policy for those; nothing outside this process is dialled."""
 FOLDER = Path("ceremonies")
-KEEP_ALL = LedgerLimits(outcomes_max=10_000_000, keep_s=366 * 86_400.0)
 LEDGER_BYTES_MAX = 2 * 1024 * 1024
 """The page cache of the ledger. SQLite walks it at every commit, so it is small."""
 HEALTH_EVERY_S = 3_600.0
@@ -105,7 +107,8 @@ class Simulation(ScenarioRun):
         self._left_out = None if drawn is None else drawn.left_out
         self._troubles = (*scenario.weather, *(() if drawn is None else drawn.troubles))
         edits = any(trouble.fault in EDITS_FILES for trouble in self._troubles)
-        self._look_every_s = LOOK_EVERY_S if edits else UNTOUCHED_S
+        # A ceremony that one hub disables at the end is a change for the others.
+        self._look_s = LOOK_EVERY_S if edits or scenario.hubs > 1 else UNTOUCHED_S
         undisturbed = all(trouble.kind.on == "webhook" for trouble in self._troubles)
         refresh_s = UNTOUCHED_S if undisturbed else scenario.settings.card_refresh_s
         self._settings = replace(
@@ -115,19 +118,18 @@ class Simulation(ScenarioRun):
         self.runtime = virtual_runtime(scenario.seed, self.network, scenario.start, name="hub", files=files)
         self.disk = SimulatedDisk(InlineStorage(lambda: open_memory(scenario.start, LEDGER_BYTES_MAX)))
         self.hub_keys = HubKeys.fresh(self.runtime.ids)
-        self.hub: Hub | None = None
-        self._session: DiskSession | None = None
+        self.hubs = tuple(self._hub_processes(scenario.hubs, files))
+        self._seq = 0
+        """The number of the newest event of several hubs."""
         self._deaths: dict[str, int] = dict.fromkeys(self.agents, 0)
         self._dead: set[str] = set()
         self._over = False
         self._engines: dict[str, Engine] = {}
         self._stalled_s = 0.0
-        self._around_hub = Workers("hub's surroundings")
-        self._hub_changes = asyncio.Lock()
-        self._workers = Workers("simulation")
-        around = self._workers
+        self._workers = around = Workers("simulation")
+        hub, within = (lambda: self.hub), self._within
         self.traffic = TrafficSource(
-            scenario, recorder, self.runtime, self.clock, around, asking=around, hub=lambda: self.hub
+            scenario, recorder, self.runtime, self.clock, around, asking=around, hub=hub, within=within
         )
 
     # ------------------------------------------------------------------ the run
@@ -139,25 +141,26 @@ class Simulation(ScenarioRun):
         await self.disk.storage.start()
         for name in self.agents:
             self._mount(name)
-        async with self.network, self._workers, self._around_hub:
-            await self._start_hub()
+        async with self.network, self._workers:
+            for process in self.hubs:
+                await process.start()
             await self._cards_read()
             await self._play_traffic_and_troubles()
             await self._settle()
             assert self.hub is not None
-            self._record_health(self.hub)
+            self._record_health_of_hubs()
             await self._repeat_webhooks(self.hub, await self._record_outcomes(self.hub))
             self._record_ledger(await self.disk.storage.read(lambda connection: row_damage(connection, None)))
-            self._record_memory(self.hub)
+            self._record_memory()
             await self.disk.storage.read(lambda connection: self.keys.look_for(image(connection), "the ledger"))
             leaks = [f"a key stood in {self.recorder.with_keys} lines of the recording"] * bool(self.recorder.with_keys)
             self.record("keys", carried=self.keys.carried, strayed=[*self.keys.strayed, *leaks])
             self.record("reached", origins=sorted(f"{source} {origin}" for source, origin in self.calls.reached))
             self._over = True
-            self.record("end", kept={what: count for what, count in self.hub.tracker.kept().items() if count})
+            self.record("end", kept={what: count for what, count in self._kept().items() if count})
             await self._workers.close()
-            await self._around_hub.close()
-            await self.hub.__aexit__(None, None, None)
+            for process in self.hubs:
+                await process.stop()
         await self.disk.storage.stop()
 
     async def _play_traffic_and_troubles(self) -> None:
@@ -179,7 +182,9 @@ class Simulation(ScenarioRun):
         for name in self.agents:
             self._slower[name] = 1.0
         put_back = await self.editor.put_back()
-        await self._start_hub()
+        for process in self.hubs:
+            process.heal()
+            await process.start()
         if put_back:
             await asyncio.sleep(SETTLE_LOOK_S)  # then the hub has read it, and can disable the ceremony
         await self.traffic.end_ceremonies()
@@ -198,7 +203,7 @@ class Simulation(ScenarioRun):
         timeouts_s = (ceremony.timeout_s for ceremony in folder.ceremonies.values())
         limit_s = max(settings.task_limit_s, *settings.skill_limits_s.values(), *timeouts_s, 0.0)
         longest_s = limit_s + settings.question_ttl_s + SETTLE_GRACE_S
-        while self.hub is None or any(self.hub.tracker.kept().values()):
+        while any(process.hub is None for process in self.hubs) or any(self._kept().values()):
             if self.now >= max(calm_s, self.traffic.asked_s) + longest_s:
                 return
             await asyncio.sleep(SETTLE_LOOK_S)
@@ -222,15 +227,39 @@ class Simulation(ScenarioRun):
         await self.network.crash(origin_of(name))
         return death
 
-    async def _start_hub(self) -> None:
-        """Start it, if it does not run."""
-        async with self._hub_changes:
-            if self.hub is None:
-                await self._start_anew()
+    def _hub_processes(self, count: int, files: MemoryFiles) -> Iterator[HubProcess]:
+        seed, start, lease_s = self.scenario.seed, self.scenario.start, self.scenario.settings.lease_s
+        if count == 1:
+            yield HubProcess(self.runtime, self.network, self.disk, None, "hub", self._build_hub)
+            return
+        self.network.balance(HUB, lambda: self._reachable().origin)
+        store = SharedStore(virtual_runtime(start=start).clock, lease_s, self.record)
+        for name in (f"hub{number}" for number in range(1, count + 1)):
+            runtime = virtual_runtime(seed, self.network, start, name=name, files=files)
+            yield HubProcess(runtime, self.network, self.disk, store, name, self._build_hub)
 
-    async def _start_anew(self) -> None:
-        self._session = self.disk.session()
-        ledger = SqliteLedger(self._session, KEEP_ALL)
+    def _reachable(self) -> HubProcess:
+        """A hub to which a proxy passes the next request on. Raises Unreachable."""
+        reachable = [process for process in self.hubs if process.reachable]
+        if not reachable:
+            raise Unreachable(f"{HUB}: no hub is up")
+        return reachable[0] if len(reachable) == 1 else self._stream("proxy").choice(reachable)
+
+    @property
+    def hub(self) -> Hub | None:
+        """The hub that receives the next request; None if none is up."""
+        return self._reachable().hub if any(process.reachable for process in self.hubs) else None
+
+    async def _within(self, hub: Hub, work: Coroutine[Any, Any, Any]) -> Any:
+        return await next(process for process in self.hubs if process.hub is hub).do(work)
+
+    def _number(self, process: HubProcess, event: Event) -> None:
+        """Record an event of one of several hubs. They number their events apart, so it gets a number here."""
+        self._seq += 1
+        self.recorder.event(self.now, structs.replace(event, seq=self._seq))
+        process.published(self._seq, event)
+
+    def _build_hub(self, process: HubProcess, ledger: Ledger) -> tuple[Hub, Work, Work]:
         entries = tuple(
             # The cards of 0.1 do not name their version, so the entry does.
             AgentEntry(
@@ -242,52 +271,26 @@ class Simulation(ScenarioRun):
             for name, agent in self.agents.items()
         )
         entries += tuple(entry for entry in self._entries if not entry.enabled)
+        config, runtime, look_s = FleetConfig(agents=entries, settings=self._settings), process.runtime, self._look_s
         hub = Hub(
-            FleetConfig(agents=entries, settings=self._settings),
-            self.runtime,
-            ledger,
-            keys=self.hub_keys,
-            url=HUB,
-            ceremonies=FOLDER,
-            look_every_s=self._look_every_s,
+            config, runtime, ledger, keys=self.hub_keys, url=process.origin, ceremonies=FOLDER, look_every_s=look_s
         )
-        self.network.mount(HUB, build_app(hub))
-        # The subscription begins before the hub starts, so that no event is missed.
-        self._around_hub.start(self._listen(hub), name="events")
-        await asyncio.sleep(0)
-        await hub.__aenter__()
-        self.hub, self._session.up = hub, True
-        self._around_hub.start(self.traffic.answer(hub), name="people")
+        take = partial(self._number, process) if len(self.hubs) > 1 else None
+        return hub, partial(self._listen, hub, take), partial(self.traffic.answer, hub)
 
-    async def _written(self) -> None:
-        """Waits until the hub has written to its ledger. It is cut off before it knows."""
-        if self.disk.written is None:
-            self.disk.written = asyncio.get_running_loop().create_future()
-        try:
-            await self.disk.written
-        finally:
-            self.disk.written = None
-
-    async def _kill_hub(self) -> None:
-        """Kills the hub; nothing that it still tries reaches the disk or the network."""
-        async with self._hub_changes:
-            hub, self.hub = self.hub, None
-            if hub is None or self._session is None:
-                return
-            self._session.cut = True
-            with self.network.fault(faults.Refuse(), Match(source="hub")):
-                await self.network.crash(HUB)
-                await self._around_hub.close()
-                with suppress(FleetsimError):
-                    await hub.__aexit__(None, None, None)
-            self.record("killed", journalled=await SqliteLedger(self.disk.session(), KEEP_ALL).last_seq())
+    async def _kill(self, process: HubProcess) -> None:
+        if await process.kill():
+            several = len(self.hubs) > 1
+            journalled = self._seq if several else await SqliteLedger(self.disk.session(), KEEP_ALL).last_seq()
+            self.record("killed", journalled=journalled, **({"hub": process.name} if several else {}))
             self._record_ledger(await self.disk.storage.read(lambda connection: row_damage(connection, None)))
 
     async def _cards_read(self) -> None:
         """Traffic begins once every agent is known, as it would with a fleet that runs."""
-        hub = self.hub
-        while hub is not None and any(view.card is None for view in hub.broker.views() if view.entry.enabled):  # noqa: ASYNC110
-            await asyncio.sleep(1.0)
+        for process in self.hubs:
+            hub = process.hub
+            while hub is not None and any(view.card is None for view in hub.broker.views() if view.entry.enabled):  # noqa: ASYNC110
+                await asyncio.sleep(1.0)
 
     # ------------------------------------------------------------------ troubles
 
@@ -301,6 +304,7 @@ class Simulation(ScenarioRun):
         return [self.network.fault(fault, match, probability=trouble.share) for match in matches]
 
     async def _disturb_processes(self, trouble: Trouble, names: tuple[str, ...], lasts: float) -> None:
+        hubs = [self.hubs[trouble.hub - 1]] if trouble.hub is not None else list(self.hubs)
         match trouble.fault:
             case "agent-down":
                 for name in names:
@@ -311,20 +315,28 @@ class Simulation(ScenarioRun):
                 await self._for(lasts if trouble.lasts is not None else 1.0, partial(self._revive, dead))
             case "hub-restart" | "hub-dies-writing" | "new-webhook-keys":
                 if trouble.fault == "hub-dies-writing":
-                    await self._written()
+                    writer = await self.disk.written(process.name for process in hubs)
+                    hubs = [process for process in hubs if process.name == writer]
                 if trouble.fault == "new-webhook-keys":
                     epoch, callback = next_epoch(self.hub_keys.epoch, self.hub_keys.callback, self.runtime.ids)
                     self.hub_keys = replace(self.hub_keys, epoch=epoch, callback=callback)
-                await self._kill_hub()
+                for process in hubs:
+                    await self._kill(process)
                 await asyncio.sleep(lasts if trouble.lasts is not None else 1.0)
-                await self._start_hub()
+                for process in hubs:
+                    await process.start()
+            case "hub-pause" | "hub-cut":
+                for process in hubs:
+                    process.disturb(pause=trouble.fault == "hub-pause")
+                await self._for(lasts, lambda: [process.heal() for process in hubs])  # type: ignore[func-returns-value]
             case "slower":
                 for name in names:
                     self._slower[name] *= trouble.how_much
                 await self._for(lasts, lambda: self._slower.update(dict.fromkeys(names, 1.0)))
             case "clock-jump":
-                assert isinstance(self.runtime.clock, VirtualClock)
-                self.runtime.clock.jump(trouble.how_much)
+                for process in hubs:
+                    assert isinstance(process.runtime.clock, VirtualClock)
+                    process.runtime.clock.jump(trouble.how_much)
             case "new-api-keys":
                 for name in names:
                     self.keys.change(name)
@@ -409,18 +421,32 @@ class Simulation(ScenarioRun):
                 self.record("late", seconds=round(self.now - due, 6), stalled=round(self._stalled_s, 6))
             self._stalled_s = 0.0
 
-    def _record_memory(self, hub: Hub) -> None:
-        """Records the entries in the hub's memory, and the tasks of each agent."""
+    def _kept(self, *, settled: bool = False) -> dict[str, int]:
+        """The entries in the memory of the hubs; with ``settled``, of those that missed nothing lately."""
+        kept: Counter[str] = Counter()
+        for process in self.hubs:
+            if process.hub is not None and (process.settled or not settled):
+                kept.update(process.hub.tracker.kept())
+        return dict(kept)
+
+    def _record_memory(self) -> None:
+        """Records the entries in the memory of the hubs, and the tasks of each agent."""
         agents = {name: tasks_in_memory(engine, self.now) for name, engine in self._engines.items() if engine.started}
-        self.record("kept", hub=hub.tracker.kept(), agents=agents)
+        self.record("kept", hub=self._kept(settled=True), agents=agents)
 
     async def _look_at_health(self) -> None:
         every_s = min(HEALTH_EVERY_S, self.scenario.duration / HEALTH_LOOKS_MIN)
         while True:
             await asyncio.sleep(every_s)
-            if self.hub is not None:
-                self._record_health(self.hub)
-                self._record_memory(self.hub)
+            self._record_health_of_hubs()
+            if any(process.hub is not None for process in self.hubs):
+                self._record_memory()
+
+    def _record_health_of_hubs(self) -> None:
+        """Records the health of the fleet as each hub sees it that missed nothing lately."""
+        for process in self.hubs:
+            if process.hub is not None and process.settled:
+                self._record_health(process.hub, self._seq or None)
 
     def _stream(self, owner: str) -> Random:
         return self.runtime.rng.stream(f"sim/{owner}")
@@ -456,65 +482,6 @@ def play(
             run(main, seed=scenario.seed, start=scenario.start, shuffle=True)
         except (Deadlock, LeftOver, Spinning) as error:
             recorder.write(seconds, "complaint", said=f"{type(error).__name__}: {one_line(str(error), 2_000)}")
-
-
-class SimulatedDisk:
-    """The ledger's storage, which can be ``full``. The next write resolves ``written``; each takes ``slow_s`` seconds.
-
-    The next ``failures`` writes fail and write nothing.
-    """
-
-    def __init__(self, storage: InlineStorage) -> None:
-        self.storage = storage
-        self.full = False
-        self.slow_s = 0.0
-        self.failures = 0
-        self.written: asyncio.Future[None] | None = None
-
-    def session(self) -> DiskSession:
-        """The storage of one life of the hub."""
-        return DiskSession(self)
-
-
-class DiskSession:
-    """A ``Storage`` that ends with its hub: once ``cut``, it refuses. Once ``up``, the hub may die of a write."""
-
-    def __init__(self, disk: SimulatedDisk) -> None:
-        self._disk = disk
-        self.cut = False
-        self.up = False
-
-    def _require(self, *, writing: bool) -> None:
-        if self.cut:
-            raise NotAccepting("the hub was killed")
-        if writing and self._disk.full:
-            raise NotAccepting("the ledger cannot be written: the disk is full")
-        if writing and self._disk.failures:
-            self._disk.failures -= 1
-            raise NotAccepting("the ledger cannot be written: disk I/O error")
-
-    async def start(self) -> None:
-        """Do nothing: the disk exists."""
-
-    async def write(self, operation: Operation[T]) -> T:
-        self._require(writing=True)
-        if self._disk.slow_s:
-            await asyncio.sleep(self._disk.slow_s)
-            self._require(writing=True)
-        result = await self._disk.storage.write(operation)
-        dies = self._disk.written
-        if self.up and dies is not None and not dies.done():
-            dies.set_result(None)
-            self.cut = True
-            raise NotAccepting("the hub was killed")
-        return result
-
-    async def read(self, operation: Operation[T]) -> T:
-        self._require(writing=False)
-        return await self._disk.storage.read(operation)
-
-    async def stop(self) -> None:
-        """Nothing: the disk stays."""
 
 
 ZONES = ("Asia/Kolkata", "Asia/Kathmandu", "America/St_Johns", "Pacific/Chatham")

@@ -5,13 +5,15 @@ They use whichever hub runs at the moment; without one, a request is refused and
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the caller hands in
+from typing import Any
 
 from fleetsim.caller.events import QuestionAsked
+from fleetsim.caller.fleet_events import HubTookOver
 from fleetsim.hub.hub import Hub
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.work import Answer, Decision, Outcome, SkillRequest, Source
@@ -81,8 +83,8 @@ STARTED_S = 0.5
 class TrafficSource:
     """A scenario's traffic and people. ``hub`` returns the hub that runs now, or None.
 
-    ``workers`` run answers and cancels, ``asking`` the requests; the caller closes both. ``asked_s`` is the second of
-    the run in which the newest request was accepted.
+    ``workers`` run answers and cancels, ``asking`` the requests; the caller closes both. ``within`` runs work as a part
+    of a hub's process. ``asked_s`` is the second of the run in which the newest request was accepted.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class TrafficSource:
         *,
         asking: Workers,
         hub: Callable[[], Hub | None],
+        within: Callable[[Hub, Coroutine[Any, Any, Any]], Awaitable[Any]] = lambda _, work: work,
         part: TrafficPart = WHOLE,
     ) -> None:
         self.scenario = scenario
@@ -103,7 +106,7 @@ class TrafficSource:
         self._runtime = runtime
         self._clock = clock
         self._workers, self._asking = workers, asking
-        self._hub = hub
+        self._hub, self._within = hub, within
         self._decided: set[str] = set()
         self.asked_s = 0.0
 
@@ -122,7 +125,7 @@ class TrafficSource:
         if rows:
             await self._clock.sleep(STARTED_S)  # a hub that has just started has yet to publish its missed slots
         for ceremony in rows:
-            await hub.ceremonies.update(ceremony.ceremony_id, {"enabled": False})
+            await self._within(hub, hub.ceremonies.update(ceremony.ceremony_id, {"enabled": False}))
 
     async def _come(self, place: int, traffic: Traffic, rng: Random) -> None:
         targets = self.scenario.replicas_of(traffic.agent) if traffic.agent else ()
@@ -163,7 +166,7 @@ class TrafficSource:
             try:
                 if (hub := self._hub()) is None:
                     raise NotAccepting("the hub is down")
-                (cid,) = await hub.submit(request)
+                (cid,) = await self._within(hub, hub.submit(request))
             except FleetsimError as error:
                 self._record("refused", skill=traffic.skill, why=str(error)[:200], **self._late(due_s))
                 return
@@ -193,20 +196,21 @@ class TrafficSource:
 
     async def _give_up(self, cid: str, after_s: float) -> None:
         await self._clock.sleep(after_s)
-        with suppress(UnknownTarget):
+        with suppress(UnknownTarget, NotAccepting):
             if (hub := self._hub()) is not None:
-                await hub.tracker.cancel(cid, by="simulated person")
+                await self._within(hub, hub.tracker.cancel(cid, by="simulated person"))
                 self._record("canceled", correlation_id=cid)
 
     async def answer(self, hub: Hub) -> None:
         """Draws for each question, once, whether and when a person answers it."""
-        async with hub.events.subscribe(after_seq=0, keep_max=10_000_000, kinds=(QuestionAsked,)) as asked:
+        kinds = (QuestionAsked, HubTookOver)
+        async with hub.events.subscribe(after_seq=0, keep_max=10_000_000, kinds=kinds) as asked:
             for question in hub.tracker.questions():  # asked before a restart
                 self._think_about(question.question_id, question.correlation_id)
             async for batch in asked:
                 for event in batch:
-                    if isinstance(event, QuestionAsked):
-                        self._think_about(event.question_id, event.correlation_id or "")
+                    for one in [event] if isinstance(event, QuestionAsked) else hub.tracker.questions():
+                        self._think_about(one.question_id, one.correlation_id or "")
 
     def _think_about(self, question_id: str, correlation_id: str) -> None:
         if question_id in self._decided:
@@ -229,7 +233,7 @@ class TrafficSource:
             try:
                 if (hub := self._hub()) is None:
                     raise NotAccepting("the hub is down")
-                await hub.tracker.answer(answer)
+                await self._within(hub, hub.tracker.answer(answer))
             except UnknownTarget:
                 return  # it was answered, withdrawn or is over
             except NotAccepting:

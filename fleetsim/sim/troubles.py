@@ -12,7 +12,7 @@ from datetime import datetime
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the caller hands in
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from fleetsim.caller.fleet import NAME
@@ -75,6 +75,18 @@ KINDS: Mapping[str, Kind] = {
         on="process",
         mix_per_hour=1 / 3,
         mix_lasts=(1.0, 120.0),
+    ),
+    "hub-pause": Kind(
+        about="the hub's process stands still, and then goes on",
+        on="process",
+        mix_per_hour=1 / 3,
+        mix_lasts=(1.0, 90.0),
+    ),
+    "hub-cut": Kind(
+        about="the hub cannot reach the ledger that it shares with others",
+        on="process",
+        mix_per_hour=1 / 3,
+        mix_lasts=(1.0, 90.0),
     ),
     "hub-unreachable": Kind(
         about="webhooks find no hub; the hub itself goes on",
@@ -284,6 +296,12 @@ KINDS: Mapping[str, Kind] = {
 OF_AGENTS = {"agent-down", "agent-restart", "slower", "new-api-keys"}
 """The kinds about an agent's process; other kinds of processes are about the hub."""
 
+OF_SEVERAL_HUBS = {"hub-pause", "hub-cut"}
+"""The kinds for hubs that share a ledger."""
+
+OF_ONE_HUB = {"hub-restart", "hub-dies-writing", "clock-jump", *OF_SEVERAL_HUBS}
+"""The kinds that can meet one of several hubs."""
+
 FaultName: TypeAlias = Literal[tuple(KINDS)]  # type: ignore[valid-type]
 
 
@@ -300,6 +318,8 @@ class Trouble(BaseModel):
     """For how long; to the end of the traffic unless given."""
     agent: Annotated[str, Pattern(NAME, "an agent's name")] | None = None
     """The agent; every agent unless given."""
+    hub: Annotated[int, Field(ge=1)] | None = None
+    """The number of the hub, from 1 on; every hub unless given. `hub-dies-writing` meets the first that writes."""
     skill: str | None = None
     """Only calls that ask for this skill; of calls to agents alone."""
     share: Share = 1.0
@@ -331,11 +351,13 @@ class Trouble(BaseModel):
             yield f"'{self.fault}' has no amount"
         if self.agent is not None and kind.on == "process" and self.fault not in OF_AGENTS:
             yield f"'{self.fault}' is the hub's: it has no agent"
+        if self.hub is not None and self.fault not in OF_ONE_HUB:
+            yield f"'{self.fault}' is not about one hub"
 
     @property
     def in_words(self) -> str:
         """One line for a person."""
-        whom = f" of {self.agent}" if self.agent else ""
+        whom = f" of {self.agent}" if self.agent else f" of hub {self.hub}" if self.hub else ""
         return (
             f"{self.fault}{whom}"
             + (f", {self.skill}" if self.skill else "")
@@ -375,10 +397,15 @@ class MixedTroubles:
     left_out: tuple[str, ...] = field(default=())
 
 
+SKEW_S = 5.0
+"""How far the standard mix moves the clock of one of several hubs: their operators keep them in step."""
+
+
 def standard_mix(
     rng: Random,
     *,
     agents: tuple[str, ...],
+    hubs: int = 1,
     duration: float,
     scale: float = 1.0,
     off: float = 0.25,
@@ -392,7 +419,7 @@ def standard_mix(
     troubles: list[Trouble] = []
     left_out: list[str] = []
     for name, kind in KINDS.items():
-        if name in without or (not kind.mix_share and not kind.mix_per_hour):
+        if name in without or (not kind.mix_share and not kind.mix_per_hour) or (name in OF_SEVERAL_HUBS and hubs == 1):
             continue
         if rng.random() < off:
             left_out.append(name)
@@ -406,10 +433,12 @@ def standard_mix(
         for agent in whose:
             at = 0.0
             while (at := at + rng.expovariate(kind.mix_per_hour * scale / 3_600)) < duration if scale else False:
+                hub = rng.randint(1, hubs) if hubs > 1 and name in OF_ONE_HUB else None
                 if name == "clock-jump":
-                    amount = round(rng.uniform(-7_200, 7_200))
+                    amount = round(rng.uniform(-7_200, 7_200) if hub is None else rng.uniform(-SKEW_S, SKEW_S))
                 low, high = kind.mix_lasts
                 lasts = f"{rng.uniform(low, high):.1f}s" if high else None
-                written = {"fault": name, "at": f"{at:.1f}s", "lasts": lasts, "agent": agent, "amount": amount}
+                whom = {"agent": agent, "hub": hub}
+                written = {"fault": name, "at": f"{at:.1f}s", "lasts": lasts, "amount": amount, **whom}
                 troubles.append(Trouble.model_validate(written))
     return MixedTroubles(troubles=tuple(troubles), left_out=tuple(left_out))

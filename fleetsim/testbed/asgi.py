@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
 from typing import Any, TypeAlias
 
 from fleetsim.model.errors import ConnectionLost, Unreachable
@@ -282,7 +283,9 @@ DRAIN_S = 5.0
 
 
 class Mount:
-    """An application at an origin, its lifespan and the calls under way to it."""
+    """An application at an origin, its lifespan and the calls under way to it. They run in the context of its mount,
+    which has the application's simulated process.
+    """
 
     def __init__(self, origin: Origin, app: App, address: str) -> None:
         self.origin = origin
@@ -293,6 +296,7 @@ class Mount:
         self.workers = Workers(f"network:{origin}")
         self.calls: dict[int, AsgiCall] = {}
         self._births = 0
+        self._context = contextvars.copy_context()
 
     @property
     def started(self) -> bool:
@@ -304,10 +308,13 @@ class Mount:
         """Start the application, or wait until it has. Raises Unreachable if it fails."""
         if self.lifespan is None:
             self.lifespan = Lifespan(self.app, where=str(self.origin))
-            self.workers.start(self.lifespan.run(spec_version), name="lifespan")
+            self._start(self.lifespan.run(spec_version), name="lifespan")
         await self.lifespan.started.wait()
         if self.lifespan.failure is not None:
             raise Unreachable(f"{self.origin}: startup failed")
+
+    def _start(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
+        return self._context.run(self.workers.start, work, name=name)
 
     async def start_quietly(self, spec_version: str) -> None:
         """Start; a failure is logged by the lifespan, and meets every request."""
@@ -318,7 +325,7 @@ class Mount:
         self._births += 1
         birth = self._births
         call = self.calls[birth] = AsgiCall(self.app, scope, body, where=where)
-        worker = self.workers.start(call.run(), name=f"{birth} {where}")
+        worker = self._start(call.run(), name=f"{birth} {where}")
         worker.add_done_callback(lambda _: self.calls.pop(birth, None))
         return call
 

@@ -36,6 +36,9 @@ _ASYNCIO = PurePath(base_events.__file__).parent
 CANCELED_TIMERS_MAX = 100
 """How many canceled timers may stay in the heap, as in asyncio; more are removed when they are half of all."""
 
+PROCESS: contextvars.ContextVar[str] = contextvars.ContextVar("process", default="")
+"""The simulated process of the code that runs; what it starts inherits it."""
+
 SPINS_MAX = 1_000_000
 """Rounds of the loop at one and the same instant before ``Spinning`` is raised."""
 
@@ -91,6 +94,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         # Timers by their moment and, within one, in the order they were set.
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._canceled_timers = 0
+        self._paused: dict[str, list[asyncio.Handle]] = {}
         self._order = random.Random(f"{seed}/ready-queue") if shuffle else None
         self.set_task_factory(_make_worker)  # type: ignore[arg-type]
 
@@ -104,6 +108,14 @@ class VirtualLoop(base_events.BaseEventLoop):
     def hold_up(self, seconds: float) -> None:
         """Let ``seconds`` pass within the current call, as work that blocks the loop does, or a host that sleeps."""
         self._time += seconds
+
+    def pause(self, process: str) -> None:
+        """Run no callback of a ``PROCESS`` until ``resume``, as SIGSTOP and SIGCONT do."""
+        self._paused.setdefault(process, [])
+
+    def resume(self, process: str) -> None:
+        """Run the callbacks that became ready in the pause. It may be called without a pause."""
+        self._ready.extend(self._paused.pop(process, ()))
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
@@ -155,7 +167,9 @@ class VirtualLoop(base_events.BaseEventLoop):
             ready.append(handle)
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle._cancelled:
+            if self._paused and (process := handle._context.get(PROCESS)) in self._paused:
+                self._paused[process].append(handle)
+            elif not handle._cancelled:
                 handle._run()
         handle = None  # from Python 3.12 on an error keeps this frame, which must not keep a task that no code awaited
 

@@ -49,6 +49,7 @@ class MemoryNetwork:
         self.spec_version = spec_version
         self._active_faults = ActiveFaults(rng if rng is not None else random.Random(f"{seed}/network"))
         self._mounts: dict[Origin, Mount] = {}
+        self._balanced: dict[Origin, Callable[[], str]] = {}
         self._own_addresses: dict[str, tuple[str, ...]] = {}
         """The address of each host without one in ``addresses``: the network assigns it at the first mount."""
         self._ports: dict[str, int] = {}
@@ -78,6 +79,13 @@ class MemoryNetwork:
         self._own_addresses.setdefault(at.host, (address,))
         if self._entered:
             self._own.start(mount.start_quietly(self.spec_version), name=f"start {at}")
+
+    def balance(self, origin: str, choose: Callable[[], str]) -> None:
+        """Pass each request for ``origin`` on to the application at the origin that ``choose`` returns.
+
+        It may raise Unreachable.
+        """
+        self._balanced[origin_of(origin)] = choose
 
     async def unmount(self, origin: str) -> None:
         """Shut the application down as a server would: connections close, lifespan ends."""
@@ -184,6 +192,8 @@ class MemoryNetwork:
 
     def mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
         """The application at one of ``addresses`` on the origin's port. Raises Unreachable."""
+        if (choose := self._balanced.get(origin)) is not None:
+            return self._at(choose())
         mount = self._mounts.get(origin)
         if mount is None or set(self._known(origin.host)).isdisjoint(addresses):
             mount = next((m for at, m in self._mounts.items() if self._listens(at, origin, addresses)), None)

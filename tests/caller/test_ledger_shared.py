@@ -30,10 +30,10 @@ class OwningLedger(MemberLedger):
 @pytest.fixture
 def opened() -> OpenLedger:
     database, clock = InlineStorage(opener(None)), virtual_runtime().clock
-    store = SharedStore(clock)
+    store = SharedStore(clock, 30.0)
 
     def open_member() -> OwningLedger:
-        ledger = OwningLedger(store, database, SMALL, name="hub", clock=clock, lease_s=30.0)
+        ledger = OwningLedger(store, database, SMALL, name="hub", clock=clock)
         ledger.database = database
         return ledger
 

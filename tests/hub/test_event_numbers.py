@@ -21,7 +21,7 @@ from fleetsim.hub.journal import GATHER_S, HOLD_S
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.sse import read_events
-from fleetsim.sim.simulation import DiskSession, SimulatedDisk
+from fleetsim.sim.hubs import DiskSession, SimulatedDisk
 from tests.caller.ledgers import opener
 from tests.hub.local_hub import HUB, LocalHub, local_hub, worker
 from tests.hub.test_event_streams import stream
@@ -44,7 +44,7 @@ class Session(DiskSession):
     """A disk on which writes can be made to wait."""
 
     def __init__(self, disk: SimulatedDisk) -> None:
-        super().__init__(disk)
+        super().__init__(disk, "hub")
         self.quick = asyncio.Event()
         self.quick.set()
 
