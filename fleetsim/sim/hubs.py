@@ -173,12 +173,14 @@ class HubProcess:
 
     def _find_lost(self) -> None:
         """A hub writes its events in their order, so an event before one in the journal is there, or never will be."""
-        while self._published and self._journaled:
-            if self._published[0][1] == self._journaled[0]:
+        before = 0
+        while self._journaled and before < len(self._published):
+            if self._published[before][1] == self._journaled[0]:
+                self._lose(before)
                 self._published.popleft()
                 self._journaled.popleft()
-            else:
-                self._lose(1)
+                before = -1
+            before += 1
 
     def _lose(self, count: int) -> None:
         """The oldest events that may still reach the journal will not."""

@@ -21,6 +21,7 @@ from fleetsim.sim.invariants import InvariantResult
 from fleetsim.sim.load import LoadMetrics
 from fleetsim.sim.quantities import in_words
 from fleetsim.sim.report import RequestEnding, Result, SimulationReport
+from fleetsim.sim.scenario_events import RequestsTaken
 
 AGENTS_MAX = 40
 _STYLE = (
@@ -330,6 +331,8 @@ def render(report: SimulationReport, *, verbose: bool = False) -> Iterator[str]:
         yield "trouble:"
         for trouble in report.troubles:
             yield f"  {trouble.said}" + (f": {trouble.hits} messages" if trouble.hits else "")
+        if taken := sum(len(one.requests) for one in report.run.all(RequestsTaken)):
+            yield f"  {taken} requests went to another hub"
     if report.again:
         yield ""
         yield f"play it again: {report.again}"
