@@ -104,6 +104,39 @@ weather:
   - {fault: new-api-keys, at: 50m, amount: 3}
 """
 
+TRIO = b"""
+name: trio
+duration: 10m
+hubs: 3
+fleet:
+  quinn:
+    skills:
+      review: {takes: {p50: 20s, p95: 60s}, chunks: 5, asks: 0.5, cost: {low: 0.01, high: 0.03}}
+  scribe:
+    dialect: "1.0"
+    streaming: false
+    skills:
+      note: {takes: {low: 2s, high: 30s}, chunks: 3}
+traffic:
+  - {skill: review, rate: 120/h}
+  - {skill: note, rate: 120/h}
+ceremonies: theirs
+people: {answerAfter: {low: 5s, high: 30s}, cancel: 0.1}
+settings: {lease_s: 5, poll_interval_s: 15}
+weather:
+  - {fault: clock-jump, hub: 2, amount: 5}
+  - {fault: hub-pause, hub: 1, at: 1m, lasts: 12s}
+  - {fault: hub-restart, hub: 2, at: 2m, lasts: 20s}
+  - {fault: hub-cut, hub: 3, at: 3m, lasts: 12s}
+  - {fault: hub-pause, hub: 2, at: 4m, lasts: 9s}
+  - {fault: hub-dies-writing, hub: 1, at: 5m, lasts: 10s}
+  - {fault: hub-cut, hub: 2, at: 6m, lasts: 9s}
+  - {fault: hub-pause, hub: 3, at: 7m, lasts: 20s}
+  - {fault: hub-pause, hub: 1, at: 8m, lasts: 7s}
+  - {fault: hub-cut, hub: 1, at: 9m, lasts: 20s}
+"""
+"""Three hubs, of which one at a time is lost."""
+
 
 CEREMONIES = {
     f"{name}.yaml": f"id: {name}\nname: {name}\nschedule: '*/2 * * * *'\nskill: note\ntargets: [scribe]\n".encode()
@@ -376,6 +409,36 @@ DEFECTS: tuple[Planted, ...] = (
         seed=1,
         scenario=DRIZZLE,
     ),
+    Planted(
+        name="unfollowed",
+        wrong="a hub takes requests over, and does not follow them",
+        file="hub/members.py",
+        old="            hub.resume(taken.requests, taken.questions, taken.webhooks)\n",
+        new="            hub.resume((), taken.questions, taken.webhooks)\n",
+        found_by="I-01",
+        seed=1,
+        scenario=TRIO,
+    ),
+    Planted(
+        name="lapsed",
+        wrong="a hub goes on and writes when its lease has lapsed and another hub has taken over",
+        file="sim/shared_ledger.py",
+        old="        if member.ended:\n            if not",
+        new="        if False:\n            if not",
+        found_by="I-03",
+        seed=1,
+        scenario=TRIO,
+    ),
+    Planted(
+        name="unforgone",
+        wrong="a hub that lost its lease publishes moves of requests that another hub has taken over",
+        file="hub/members.py",
+        old="            self._events.forgo(hub.journal.forgo())\n",
+        new="            pass\n",
+        found_by="I-03",
+        seed=1,
+        scenario=TRIO,
+    ),
 )
 
 CANARIES = tuple(
@@ -389,7 +452,12 @@ CANARIES = tuple(
         seed=1,
         scenario=scenario,
     )
-    for name, scenario in (("canary", STORM), ("canary-drizzle", DRIZZLE), ("canary-moves", MOVES))
+    for name, scenario in (
+        ("canary", STORM),
+        ("canary-drizzle", DRIZZLE),
+        ("canary-moves", MOVES),
+        ("canary-trio", TRIO),
+    )
 )
 """They must not be found: that the others are, is then no chance."""
 
