@@ -12,7 +12,7 @@ from textual.command import CommandPalette
 from textual.filter import LineFilter
 from textual.screen import Screen
 
-from fleetsim.dashboard.actions import LIST, RECORDING, Action, for_recording
+from fleetsim.dashboard.actions import LIST, RECORDING, WIRE, Action, for_recording, key_name
 from fleetsim.dashboard.chrome import ColumnsScreen, JumpScreen
 from fleetsim.dashboard.command_line import CommandLine, resolve
 from fleetsim.dashboard.labels import Tone
@@ -68,13 +68,18 @@ class ActionApp(App[None], inherit_bindings=False):
         """Whether the open screen has the action."""
         if RECORDING in action.on:
             return self.playback is not None
-        return not action.on or LIST in action.on or self.pane.id in action.on
+        return not action.on or LIST in action.on or not {self.pane.id, self.screen.name}.isdisjoint(action.on)
 
     def refuses(self, action: Action) -> str:
         """Why this screen does not run an action; empty if it does."""
         if action.outside and self.is_web:
             return "open the dashboard in a terminal for it"
         return "this screen is read only" if action.changes and self.read_only else ""
+
+    def key(self, action_id: str) -> str:
+        """The first key of an action, for a hint; empty if this screen refuses the action or the action has no key."""
+        action = self._actions[action_id]
+        return key_name(action.key_list[0]) if action.key_list and not self.refuses(action) else ""
 
     def actions_here(self) -> list[Action]:
         """The actions of the open screen, without those that it refuses."""
@@ -94,10 +99,11 @@ class ActionApp(App[None], inherit_bindings=False):
             self.command_line.open(f"{action.id} ")
             return
         focused = self.focused if isinstance(self.focused, NeutralisedWidget) else None
+        dialog = self.screen if self.screen.name == WIRE else None
         method = next(
             (
                 found
-                for node in (focused, self.pane, self.pane.main, self, *self.query(ScenarioPane))
+                for node in (focused, dialog, self.pane, self.pane.main, self, *self.query(ScenarioPane))
                 if (found := getattr(node, action.method, None))
             ),
             None,

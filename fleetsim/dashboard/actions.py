@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from textual.binding import Binding
 from textual.keys import key_to_character
 
-LIST, RECORDING = "list", "recording"
-"""Scopes beside the screens: lists and texts, and all screens of a recording."""
+LIST, RECORDING, WIRE = "list", "recording", "wire log"
+"""Scopes beside the screens: lists and texts, all screens of a recording, and the wire log."""
 SCREENS = ("fleet", "agent", "tasks", "inbox", "ceremonies", "events", "scenario")
 MARKED = ("fleet", "tasks", "inbox", "ceremonies")
 FILTERED = ("fleet", "tasks", "inbox", "ceremonies", "events")
@@ -184,6 +184,8 @@ ACTIONS = (
         ("tasks", "agent"),
         footer=True,
     ),
+    Action("copy-curl", "c", "curl", "copies the exchange as a curl command", (WIRE,)),
+    Action("copy-command", "f", "fleetsim", "copies the exchange as a fleetsim command", (WIRE,)),
     Action("levels", "l", "levels", "shows debug events, too, or hides them", ("events",), footer=True),
     Action("copy", "y", "copy", "copies the id under the cursor; again, the next id of the row", footer=True),
     Action("pause", "space", "pause", "pauses the recording, or plays on", (RECORDING,), footer=True),

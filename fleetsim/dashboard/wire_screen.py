@@ -16,6 +16,7 @@ from textual.screen import ModalScreen
 
 from fleetsim.api.wire_rows import as_command, as_curl, as_text
 from fleetsim.dashboard import outside
+from fleetsim.dashboard.actions import ACTIONS, WIRE
 from fleetsim.dashboard.labels import MUTED, Tone, duration
 from fleetsim.dashboard.text import Column, Rows, TableRow, line, wrap
 from fleetsim.dashboard.widgets import Grid, Page
@@ -25,7 +26,8 @@ from fleetsim.model.text import neutralise, one_line
 LOOK_EVERY_S = 1.0
 ROWS_MAX = 200
 """The newest exchanges stay on the screen, as many as the hub keeps for an agent."""
-KEYS = "c curl  f fleetsim  v pager  tab text  esc closes"
+HINTS = {"copy-curl": "curl", "copy-command": "fleetsim", "pager": "pager", "next-pane": "text", "back": "closes"}
+"""What the keys of actions do here."""
 GUTTER = "  │ "
 """The beginning of a line with text of an agent, also where the line is continued."""
 
@@ -41,6 +43,7 @@ COLUMNS = (
 _METHOD = re.compile(r'"method"\s*:\s*"([^"\\]{1,60})"')
 
 Row = Mapping[str, Any]
+Read = Callable[[int], Awaitable[Sequence[Row]]]
 
 
 def exchange_row(row: Row) -> TableRow:
@@ -75,14 +78,18 @@ class WireScreen(ModalScreen[None]):
     """``read`` brings the exchanges after a number; the hub records while this screen reads."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,w", "dismiss", "close", show=False),
-        Binding("c", "copy('curl')", "copy as curl", show=False),
-        Binding("f", "copy('fleetsim')", "copy as a fleetsim command", show=False),
-        Binding("v", "pager", "open all in $PAGER", show=False),
+        Binding("q", "app.act('back')", "close", show=False),
+        *(
+            Binding(one.keys, f"app.act('{one.id}')", one.label, id=one.id, show=False)
+            for one in ACTIONS
+            if one.id in {*HINTS, "wire"}
+        ),
     ]
 
-    def __init__(self, read: Callable[[int], Awaitable[Sequence[Row]]], about: str, *, classes: str = "") -> None:
-        super().__init__(classes=classes)
+    def __init__(self, read: Read, about: str, *, key: Callable[[str], str], classes: str = "") -> None:
+        """``key`` gives the key of an action, or nothing if the action is not available."""
+        super().__init__(name=WIRE, classes=classes)
+        self._keys = "  ".join(f"{shown} {word}" for name, word in HINTS.items() if (shown := key(name)))
         self._read, self._title = read, f"Wire log of {one_line(about, 60)}"
         self._rows: dict[int, Row] = {}
         """The newest exchanges by number, oldest first."""
@@ -95,7 +102,7 @@ class WireScreen(ModalScreen[None]):
             yield self._text
 
     def on_mount(self) -> None:
-        self._say(KEYS)
+        self._say(self._keys)
         self._list.focus()
         self.set_interval(LOOK_EVERY_S, self._look)
         self.call_after_refresh(self._look)
@@ -134,13 +141,23 @@ class WireScreen(ModalScreen[None]):
     def on_grid_moved(self, message: Grid.Moved) -> None:
         message.stop()
         self._list.show(self._list.rows)
-        self._say(KEYS)
+        self._say(self._keys)
         self._show()
 
-    def action_copy(self, form: str) -> None:
+    def action_back(self) -> None:
+        self.dismiss()
+
+    action_wire = action_back
+
+    def action_copy_curl(self) -> None:
+        self._copy("curl", as_curl)
+
+    def action_copy_command(self) -> None:
+        self._copy("fleetsim", as_command)
+
+    def _copy(self, form: str, command: Callable[[Row], str]) -> None:
         """Copy the exchange under the cursor as a command."""
-        row = self._chosen
-        text = "" if row is None else as_curl(row) if form == "curl" else as_command(row)
+        text = command(row) if (row := self._chosen) is not None else ""
         if text:
             self.app.copy_to_clipboard(neutralise(text, limit=len(text)))
         self._say(f"copied as {form}" if text else f"no {form} command makes this exchange")

@@ -89,6 +89,8 @@ CHECKS: dict[str, tuple[str, Check]] = {
     "columns": ("1", lambda ui: "Columns" in ui.text and ui.focused == "columns"),
     "edit": ("3 r", lambda ui: "no terminal" in ui.status),
     "wire": ("2", lambda ui: isinstance(ui.app.screen, WireScreen)),
+    "copy-curl": ("2 w", lambda ui: "no curl command" in ui.text),
+    "copy-command": ("2 w", lambda ui: "no fleetsim command" in ui.text),
     "pager": ("2", lambda ui: "no terminal" in ui.status),
     "quit": ("1", lambda ui: ui.app._exit),
 }

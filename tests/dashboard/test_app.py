@@ -384,6 +384,16 @@ async def test_a_reader_cannot_change_anything() -> None:
         assert "x cancel" not in ui.text
 
 
+async def test_a_reader_sees_no_hint_of_an_action() -> None:
+    for keys in (("2",), ("3",), ("3", "enter")):
+        async with showing(asking()[0].events, *keys) as ui:
+            assert "to answer" in ui.text or "ctrl+s send" in ui.text
+        async with showing(asking()[0].events, *keys, read_only=True) as ui:
+            assert "to answer" not in ui.text
+            assert "ctrl+s" not in ui.text
+            assert "Your answer" not in ui.text
+
+
 async def test_the_cursor_stays_on_its_agent_when_the_order_changes() -> None:
     j = Journal(start=NOW)
     for name in ("a", "b", "c"):

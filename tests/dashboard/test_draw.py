@@ -106,7 +106,7 @@ def everything(view: View, details: dict[str, TaskDetail], width: int) -> Iterat
     yield from table(inbox.SETTLED_COLUMNS, [inbox.settled_row(row, now) for row in view.settled], width)
     for question in (*view.questions, *view.settled):
         yield from inbox.reading(question, details.get(question.correlation_id), now, width, True)
-        yield from inbox.sending(question, "x", width)
+        yield from inbox.sending(question, "x", width, 1, str)
     yield from table(ceremonies.COLUMNS, [ceremonies.row(row, now) for row in view.ceremonies], width)
     for ceremony in view.ceremonies:
         yield from ceremonies.facts(ceremony, now, width)

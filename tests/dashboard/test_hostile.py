@@ -219,7 +219,7 @@ def _on_a_terminal(keys: Iterable[str]) -> bytes:
 
 
 def _until_quiet(terminal: int, word: bytes, seconds: float) -> bytes:
-    """What is written until ``word`` came and nothing more follows, at most for so long."""
+    """What is written until ``word`` came and nothing more follows, at most for so long; a slow app may write late."""
     output, end = b"", time.monotonic() + seconds
     while time.monotonic() < end:
         ready, _, _ = select.select([terminal], [], [], 0.25)
@@ -228,7 +228,7 @@ def _until_quiet(terminal: int, word: bytes, seconds: float) -> bytes:
                 output += os.read(terminal, 65_536)
             except OSError:
                 break
-        elif word in output:
+        elif output and word in output:
             break
     return output
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
+from fleetsim.dashboard.actions import ACTIONS
+from fleetsim.dashboard.settings import Settings
 from fleetsim.dashboard.wire_screen import GUTTER, LOOK_EVERY_S, ROWS_MAX, WireScreen, exchange_lines
 from fleetsim.model.errors import Unreachable
-from tests.dashboard.driver import Driver, showing
+from tests.dashboard.driver import EVENTS, Driver, showing
 
 
 def exchange(number: int, **about: Any) -> dict[str, Any]:
@@ -77,6 +80,21 @@ async def test_an_exchange_is_shown_whole_and_copied_as_curl_and_as_a_command() 
         await ui.press("j", "f")
         assert ui.app.clipboard == "fleetsim send quinn hello"
         assert "the reply" in ui.text
+
+
+async def test_the_keys_of_the_log_are_those_of_the_person() -> None:
+    keys = {"copy-curl": "f5", "wire": "f6", "back": "f7"}
+    actions = [replace(one, keys=keys.get(one.id, one.keys)) for one in ACTIONS]
+    async with showing(EVENTS, "2", settings=Settings(actions=actions)) as ui:
+        ui.desk.exchanges = [exchange(1)]
+        for close in ("f6", "f7", "q"):
+            await ui.press("f6")
+            await ui.settle()
+            assert "f5 curl" in ui.text
+            await ui.press("c", "f5")
+            assert ui.app.clipboard.startswith("curl -X POST")
+            await ui.press(close)
+            assert not isinstance(ui.app.screen, WireScreen)
 
 
 async def test_a_text_of_an_agent_stays_behind_the_gutter_and_has_no_escapes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from typing import ClassVar
@@ -132,13 +133,13 @@ def reading(
     return [*facts, BLANK, *before, *text] if wide else [*text, BLANK, *facts, BLANK, *before]
 
 
-def sending(question: QuestionRow, draft: str, width: int, to: int = 1) -> list[Text]:
-    """The keys with their effects, and the destination of the answer: ``to`` questions."""
-    back = line(("esc", Tone.PRIMARY), (" back", MUTED))
+def sending(question: QuestionRow, draft: str, width: int, to: int, key: Callable[[str], str]) -> list[Text]:
+    """The keys with their effects (``key`` brings that of an action), and the destination: ``to`` questions."""
+    back = line((key("back"), Tone.PRIMARY), (" back", MUTED))
     if question.veto:
-        return [fitted([line(("ctrl+r", Tone.PRIMARY), (" veto, cancels the task", MUTED)), back], width)]
-    send = line(("ctrl+s", Tone.PRIMARY), (" send", MUTED))
-    reject = line(("ctrl+r", Tone.PRIMARY), (" reject, cancels the task", MUTED))
+        return [fitted([line((key("reject"), Tone.PRIMARY), (" veto, cancels the task", MUTED)), back], width)]
+    send = line((key("send"), Tone.PRIMARY), (" send", MUTED))
+    reject = line((key("reject"), Tone.PRIMARY), (" reject, cancels the task", MUTED))
     same = line(("goes to the same task ", MUTED), question.task_id or question.correlation_id[:8])
     goes = [
         line(("goes to ", MUTED), (f"{to} marked questions", Tone.WARN)) if to > 1 else same,
@@ -220,7 +221,7 @@ class InboxPane(Pane):
         self._settled.show(settled)
         self._choose(view)
         question = self.current
-        self.set_class(question is not None and not question.decision, "-question")
+        self.set_class(question is not None and not question.decision and not self.host.read_only, "-question")
         self.set_class(question is not None and question.veto, "-veto")
         self._reading.set_class(question is None, "-bare")
         self.set_class(question is None, "-idle")
@@ -233,7 +234,8 @@ class InboxPane(Pane):
         about = (question, detail, wide, second, self.source)
         self._reading.show(about, lambda width: reading(question, detail, now, width, wide, source=self.source))
         to = sum(not row.veto for row in self.chosen_questions())
-        self._sending.show(sending(question, self.box.text, max(20, self._sending.inner_width), to))
+        room = max(20, self._sending.inner_width)
+        self._sending.show(sending(question, self.box.text, room, to, self.host.key))
 
     def _choose(self, view: View) -> None:
         """The question under the cursor, or the question whose answer a person is typing."""

@@ -44,6 +44,7 @@ class Host(Protocol):
     link: Link
 
     def say(self, text: str, tone: Tone = Tone.PLAIN, seconds: float = 8.0) -> None: ...
+    def key(self, action_id: str) -> str: ...
     def draw(self) -> None: ...
     def draw_soon(self) -> None: ...
     def detail(self, correlation_id: str | None) -> TaskDetail | None: ...
@@ -236,7 +237,7 @@ class Pane(Vertical):
             return self.host.controls.wire(task=task, agent=agent, after=after)
 
         classes = "-ascii" if self.screen.has_class("-ascii") else ""
-        self.app.push_screen(WireScreen(read, task[:8] or agent, classes=classes))
+        self.app.push_screen(WireScreen(read, task[:8] or agent, key=self.host.key, classes=classes))
 
     async def action_pager(self) -> None:
         try:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
 from rich.text import Text
@@ -159,8 +160,13 @@ def conversation(turns: Sequence[Turn], width: int, *, source: bool = False) -> 
     return lines
 
 
-def live(detail: TaskDetail, question: QuestionRow | None, width: int, *, source: bool = False) -> list[Text]:
-    """The conversation, the agent's text, and its question or outcome. Text that still grows is shown as its source."""
+def live(
+    detail: TaskDetail, question: QuestionRow | None, width: int, *, source: bool = False, reply: str = ""
+) -> list[Text]:
+    """The conversation, the agent's text, and its question or outcome; ``reply`` is the key for an answer, if any.
+
+    Text that still grows is shown as its source.
+    """
     row, turns = detail.row, detail.turns
     agent = row.agent or "agent"
     if row.waiting and turns and turns[-1].agent:
@@ -180,11 +186,14 @@ def live(detail: TaskDetail, question: QuestionRow | None, width: int, *, source
     if row.waiting:
         lines += [BLANK] if detail.text else []
         lines += spoken(agent, row.since, question.text if question else row.last, width, source=source)
-        lines += [BLANK, line(("press ", MUTED), ("r", Tone.PRIMARY), (" to answer", MUTED))]
+        lines += [BLANK, line(("press ", MUTED), (reply, Tone.PRIMARY), (" to answer", MUTED))] if reply else []
     elif not detail.text and not row.parts and row.open:
         lines.append(line(("nothing said yet", MUTED)))
     return lines
 
+
+FILES = (("save", "save"), ("open-file", "open"))
+"""Actions on files, with a word for the hint."""
 
 NO_TASKS = (
     line(("No tasks yet.", STRONG)),
@@ -240,14 +249,19 @@ class TasksPane(Pane):
         self._divide(detail, view.now)
         self._live.set_titles(live_title(detail, self._follow, source=self.source))
         about = detail, question, self.source
-        self._live.show(about, lambda width: live(detail, question, width, source=self.source))
+        key = self.host.key
+        self._live.show(about, lambda width: live(detail, question, width, source=self.source, reply=key("reply")))
         if not task.open and self._read != task.correlation_id:  # an answer is read from its beginning
             before = conversation(detail.turns, max(20, self._live.inner_width))
             self._live.scroll_to(y=len(before), animate=False, force=True)
         self._read = "" if task.open else task.correlation_id
         parts = whole.parts if whole is not None else ()
         self._parts.show((task.correlation_id, task.parts, parts), task.parts, parts, task.parts_total)
-        self._parts.set_titles("Files and data", "" if self.host.read_only or self.app.is_web else "s save  o open")
+        self._parts.set_titles("Files and data", self._file_hints)
+
+    @cached_property
+    def _file_hints(self) -> str:
+        return "  ".join(f"{key} {word}" for one, word in FILES if (key := self.host.key(one)))
 
     def _divide(self, detail: TaskDetail, now: datetime) -> None:
         """Divide the width by the content: the facts get what they need if the answer has enough room then."""
