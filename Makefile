@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help site demo test test-fast test-whole test-lowest check format interop ways browser dask sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger hubs-storm slots cron-sweep powerloss planted soak attack bench latency growth statements slopes walks mutants mutation docs pictures lock clean keys
+.PHONY: help site demo test test-fast test-whole test-lowest check format interop ways browser dask sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger hubs-storm slots cron-sweep powerloss planted soak attack bench latency growth hubs statements slopes walks mutants mutation docs pictures lock clean keys
 BIN := .venv/bin
 
 help: ## this list
@@ -121,6 +121,10 @@ latency: ## how long an agent's callers wait at half of what it can bear, to doc
 growth: ## CPU per unit as agents, tasks, readers, streams grow, to docs/growth.md (CURVE=agents: one, MOST=1000)
 	@scripts/setup dev
 	@$(BIN)/python -m tests.bench.growth $(if $(CURVE),--curve $(CURVE),--page) $(addprefix --most ,$(MOST))
+
+hubs: pg-program ## one hub and two on PostgreSQL, beside each other and beside many open tasks, to docs/explanation/scale.md (PART=open); as root
+	@$(if $(filter open,$(PART)),,$(BIN)/python -m tests.bench.hubs rate --page)
+	@$(if $(filter rate,$(PART)),,$(BIN)/python -m tests.bench.hubs open --page)
 
 statements: pg-program ## milliseconds and indexes of each statement in PostgreSQL beside many open requests (ROWS="1000 100000")
 	@$(BIN)/python -m tests.bench.statements $(if $(ROWS),--rows $(ROWS))

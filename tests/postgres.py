@@ -74,13 +74,17 @@ class Server:
             self.stop("immediate")
         self._folder.cleanup()
 
+    @property
+    def processes(self) -> list[int]:
+        """The first process, and those of connections and of the server's own work."""
+        first = (self.data / "postmaster.pid").read_text().split()[0]
+        return [int(first), *map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split())]
+
     def kill(self) -> None:
         """Kill all processes of the server at once."""
-        first = (self.data / "postmaster.pid").read_text().split()[0]
-        others = Path(f"/proc/{first}/task/{first}/children").read_text().split()
-        for process in (first, *others):
+        for process in self.processes:
             with suppress(ProcessLookupError):
-                os.kill(int(process), signal.SIGKILL)
+                os.kill(process, signal.SIGKILL)
         (self.data / "postmaster.pid").unlink()  # where nobody reaps the process, its number stays in use
 
     def url(self, schema: str = "fleetsim", *, password: str | None = PASSWORD) -> str:

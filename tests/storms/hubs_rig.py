@@ -112,6 +112,11 @@ class HubProcess:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env, cwd=self.folder,
             )  # fmt: skip
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(number)
