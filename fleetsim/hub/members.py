@@ -47,7 +47,7 @@ from fleetsim.runtime.workers import Workers
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-"""How often a hub looks for events and messages of others, if it hears no notice."""
+"""How often a hub looks for events and messages of others, with and without a notice."""
 
 RENEWALS = 3
 """Renewals within the time of one lease."""
@@ -117,11 +117,15 @@ class Membership:
         await self._workers.close()
 
     async def _follow(self) -> None:
-        loop, kinds = asyncio.get_running_loop(), frozenset[str]()
+        loop, kinds, look_at = asyncio.get_running_loop(), frozenset[str](), 0.0
         while True:
+            if loop.time() >= look_at:
+                kinds, look_at = kinds | {"events", "messages"}, loop.time() + LOOK_S
             try:
-                await self._read_events()
-                await self._take_messages()
+                if "events" in kinds:
+                    await self._read_events()
+                if "messages" in kinds:
+                    await self._take_messages()
                 if "hubs" in kinds or loop.time() >= self._renew_at:
                     await self.take_over()
                     await self._take_messages()
@@ -131,7 +135,7 @@ class Membership:
             except Exception:  # the hub must not lose its lease by one wrong row
                 log.exception("the other hubs could not be followed")
                 await asyncio.sleep(LOOK_S)
-            kinds = await self._ledger.changed(max(0.0, min(LOOK_S, self._renew_at - loop.time())))
+            kinds = await self._ledger.changed(max(0.0, min(look_at, self._renew_at) - loop.time()))
 
     # ------------------------------------------------------------------ events and messages
 

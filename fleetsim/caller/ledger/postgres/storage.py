@@ -170,6 +170,10 @@ def _reason(error: BaseException) -> str:
             return "PostgreSQL does not answer"
 
 
+async def _keep(_: Connection) -> None:
+    """Leave a reader as it is: a query changes nothing of its session, and asyncpg's reset costs as much as the query."""
+
+
 class Storage:
     """The connections to one fleet's tables. ``start`` opens them and joins the fleet, ``stop`` finishes the writes,
     leaves the fleet and closes them. ``hub`` is the number of this membership. ``name`` stays the same over restarts:
@@ -211,6 +215,7 @@ class Storage:
                 timeout=CONNECT_S,
                 command_timeout=COMMAND_S,
                 server_settings=self._settings,
+                reset=_keep,
             )
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
             await self._abandon(None)
