@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from enum import Enum
 from functools import cache, lru_cache
 from pathlib import PurePath
-from types import NoneType
-from typing import Annotated, Any, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -35,6 +35,7 @@ LIST_MAX = 10_000
 """Entries of a list in a payload that are read."""
 TOPIC_CHARS_MAX = 300
 _NUMBER_MAX = 1e15
+_LEVELS = frozenset(Level)
 _PLAIN = frozenset({str, int, bool, type(None)})
 _WRONG = object()
 """The result for a value of the wrong type."""
@@ -100,7 +101,10 @@ def from_iso(value: Any) -> datetime | None:
 
 
 class JsonMember(Struct, frozen=True):
-    """One member of a class as JSON has it. ``kind`` is its type; ``empty`` replaces one that a recording lacks."""
+    """One member of a class as JSON has it. ``kind`` is its type; ``empty`` replaces one that a recording lacks.
+
+    A value of a type in ``plain`` needs no conversion; ``own`` is the part of the type that JSON lacks.
+    """
 
     name: str
     key: str
@@ -108,6 +112,18 @@ class JsonMember(Struct, frozen=True):
     marks: frozenset[JsonForm]
     required: bool
     empty: Any
+    plain: frozenset[type]
+    own: Any
+
+    @classmethod
+    def of(
+        cls, name: str, key: str, kind: Any, marks: frozenset[JsonForm], *, required: bool, empty: Any
+    ) -> JsonMember:
+        kinds: set[Any] = {kind, *get_args(kind)}
+        own = next((one for one in (*_LISTS, Excerpt, datetime) if one in kinds), None)
+        one = own is None and get_origin(kind) in {None, UnionType, Union}
+        plain: frozenset[Any] = frozenset({str, bool, NoneType}) & kinds if one else frozenset()
+        return cls(name, key, kind, marks, required, empty, plain, own)
 
 
 def event_classes() -> tuple[type[Event], ...]:
@@ -124,13 +140,13 @@ def _members(kind: type[Event]) -> tuple[JsonMember, ...]:
     for field in msgspec.structs.fields(Outcome if kind is OutcomeDecided else kind):
         if field.name not in {*ENVELOPE, "effects"}:
             hint, *marks = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
-            members.append(
-                JsonMember(field.name, camel(field.name), hint, frozenset(marks), field.required, _empty(hint))
-            )
+            known = {"required": field.required, "empty": _empty(hint)}
+            members.append(JsonMember.of(field.name, camel(field.name), hint, frozenset(marks), **known))
     return tuple(members)
 
 
-_TASK_STATE = JsonMember("kind", "taskState", OutcomeKind, frozenset(), required=False, empty=None)
+_LISTS = (tuple[ListedPart, ...], tuple[JsonObject, ...])
+_TASK_STATE = JsonMember.of("kind", "taskState", OutcomeKind, frozenset(), required=False, empty=None)
 """An outcome's kind once more, under the name that the state of a task has in other events."""
 
 
@@ -223,10 +239,10 @@ def from_wire(row: Mapping[str, Any], *, seq: int = 0) -> Event | None:
     envelope: dict[str, Any] = {
         "seq": number if isinstance(number, int) and 0 < number < _NUMBER_MAX else seq,
         "at": at,
-        "level": Level(level) if isinstance(level, str) and level in set(Level) else Level.INFO,
+        "level": Level(level) if isinstance(level, str) and level in _LEVELS else Level.INFO,
     }
     for name in ("correlation_id", "parent_id", "agent", "skill", "task_id"):
-        envelope[name] = next((v for key in (name, camel(name)) if isinstance(v := row.get(key), str) and v), None)
+        envelope[name] = _text(row.get(name)) or _text(row.get(camel(name)))
     members: JsonObject = payload_value if isinstance(payload_value, Mapping) else {}
     topic = topic[:TOPIC_CHARS_MAX]
     for kind, in_topic in _of_topic(topic):
@@ -281,18 +297,20 @@ def _decided(envelope: dict[str, Any], values: dict[str, Any]) -> OutcomeDecided
 
 def _member(member: JsonMember, written: JsonObject, in_topic: Mapping[str, str]) -> Any:
     """The value of a member, or ``_WRONG`` if it is missing or not of its type."""
-    value = _sane(written.get(member.key, in_topic.get(member.name, _WRONG)))
-    if value is _WRONG:
+    value = written.get(member.key, in_topic.get(member.name, _WRONG))
+    if type(value) in member.plain and (type(value) is not str or value.isascii()):
         return value
-    if isinstance(value, str) and Excerpt in {member.kind, *get_args(member.kind)}:
+    if (value := _sane(value)) is _WRONG:
+        return value
+    if member.own is Excerpt and isinstance(value, str):
         chars = written.get("textChars")
         return Excerpt(value, chars if isinstance(chars, int) and len(value) < chars < _NUMBER_MAX else len(value))
-    if member.kind == tuple[ListedPart, ...]:
+    if member.own is _LISTS[0]:
         return _parts(value)
-    if member.kind == tuple[JsonObject, ...] and isinstance(value, tuple):
+    if member.own is _LISTS[1] and isinstance(value, tuple):
         named = ({"name": row} if isinstance(row, str) else row for row in value)
         return tuple(row for row in named if isinstance(row, Mapping))
-    if datetime in {member.kind, *get_args(member.kind)}:
+    if member.own is datetime:
         return from_iso(value)
     try:
         return msgspec.convert(value, member.kind)
