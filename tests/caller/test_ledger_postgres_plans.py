@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from fleetsim.caller.ledger import MessageKind, PassedMessage, QuestionState
+from fleetsim.caller.ledger import LedgerLimits, MessageKind, PassedMessage, QuestionState
 from fleetsim.caller.ledger.postgres.ledger import open_postgres
 from fleetsim.caller.ledger.postgres.place import Place
-from tests.bench.statements import LARGE, statements
+from tests.bench.statements import LARGE, logged, statements
 from tests.caller import ledgers as make
 from tests.postgres import Server
 
 pytestmark = [pytest.mark.pg, pytest.mark.sockets]
 
 COUNTS = "SELECT agent, count(*) FROM events GROUP BY agent"
-"""Once for each hundredth of the journal's size, to see whose events go first."""
+"""Once for each tenth of the journal's size, to see whose events go first."""
 
 
 async def test_no_statement_scans_a_table_that_grows() -> None:
@@ -59,3 +59,23 @@ async def test_a_write_about_a_request_reads_no_other_request_of_its_hub() -> No
     finally:
         server.close()
     assert read < 1_000
+
+
+async def test_the_events_of_a_full_journal_are_seldom_counted() -> None:
+    server = Server()
+    try:
+        server.start()
+        place = Place.read(server.url("journal"), password=True)
+        connection = await asyncpg.connect(place.dsn)
+        await connection.execute("ALTER DATABASE postgres SET log_min_duration_statement = 0")
+        async with open_postgres(place, limits=LedgerLimits(events_max=1_000)) as ledger:
+            for first in range(0, 3_000, 10):
+                await ledger.append([make.event(seq=n + 1) for n in range(first, first + 10)])
+            rows = await ledger.events(limit=5_000)
+        await connection.close()
+        counts = logged((server.data / "log").read_text())[COUNTS].ms["execute"]
+    finally:
+        server.close()
+    assert [row.seq for row in rows] == list(range(3_001 - len(rows), 3_001))
+    assert 1_000 <= len(rows) <= 1_010
+    assert 0 < len(counts) <= 21

@@ -47,6 +47,8 @@ class PostgresLedger(StoredLedger, SharedLedger):
 
     _storage: Storage
     _appended = 0
+    _trims = 0
+    _gaps: int | None = None
     _is_lost = False
     _taken: tuple[list[str], list[str], list[str]] | None = None
     """Requests, outcomes and runs that this hub owns by now, and whose rows it has still to read."""
@@ -242,8 +244,11 @@ class PostgresLedger(StoredLedger, SharedLedger):
         self._appended += len(events)
         if self._appended // step > before // step:
             most = step + len(events) + verbs.PRUNED_MAX
+            self._trims += 1
+            gaps = self._gaps if self._trims % min(COUNT_EACH, step) else None
             with suppress(NotAccepting):  # the events are on record: a refusal would make the caller repeat them
-                await self._write(verbs.trim, (self.limits.events_max, most), "the journal")
+                trim = verbs.TrimCall(self.limits.events_max, most, gaps)
+                self._gaps = await self._write(verbs.trim, trim, "the journal")
 
     async def events(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
         return tuple(event for event, _ in await self.journaled(after_seq=after_seq, limit=limit))
@@ -416,6 +421,9 @@ def _decoded(kind: Any, rows: Iterable[Any]) -> tuple[Any, ...]:
 
 
 LEASE_S = 30.0
+COUNT_EACH = 10
+"""Trims of the journal from one count of its events to the next. Between two, only another hub can remove events in the
+middle; so at most a tenth of the journal could go too early."""
 
 
 def open_postgres(

@@ -171,7 +171,7 @@ def _reason(error: BaseException) -> str:
 
 
 async def _keep(_: Connection) -> None:
-    """Leave a reader as it is: a query changes nothing of its session, and asyncpg's reset costs as much as the query."""
+    """Leave a reader as it is. A query changes nothing of its session, and asyncpg's reset is a query more."""
 
 
 class Storage:
