@@ -75,7 +75,8 @@ def generated(seed: int) -> tuple[bytes, dict[str, bytes]]:
     several = Random(f"{seed}/{ANY}/hubs")  # apart, so that the rest is that of one hub
     if (hubs := several.choice((1, 1, 1, 2, 3))) > 1:
         values["hubs"] = hubs
-        values["settings"] = {**settings, "lease_s": several.choice((2, 5, 30))}
+        # A hub looks at the ledger each second, so that a day of waiting takes minutes to play.
+        values["settings"] = {"question_ttl_s": 900, **settings, "lease_s": several.choice((2, 5, 30))}
         troubles = [_hub_trouble(several, hubs, duration_s) for _ in range(several.choice((1, 2, 4)))]
         values["weather"] = [*values.get("weather", []), *troubles]
     return scenario_text(values).encode(), ceremonies
