@@ -527,8 +527,10 @@ class Tracker:
         failpoints.reached("after_close_before_tell")
         self._forget(track)
         if not decided:
-            recorded = await self._ledger.outcome(outcome.correlation_id)
-            self._resolve(outcome.correlation_id, recorded or outcome)
+            try:
+                self._resolve(outcome.correlation_id, await self._ledger.outcome(outcome.correlation_id) or outcome)
+            except NotAccepting as error:  # a shared ledger can be cut off between the two
+                self._resolve(outcome.correlation_id, error)
             return
         self.push_watch.ended(track, outcome)
         publish_outcome(self._events, outcome, track.record.declared)

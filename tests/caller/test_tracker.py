@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -328,6 +329,28 @@ async def test_a_webhook_whose_outcome_cannot_be_recorded_is_not_acknowledged_an
         with pytest.raises(NotAccepting):
             await waiting
         assert tracker.kept()["tracks"] == 0
+
+
+async def test_a_reader_does_not_wait_forever_when_the_ledger_is_cut_off_after_another_hub_decided() -> None:
+    async with fleet(Counting().agent, streaming=False, push=False) as f:
+        ledger = LateLedger(f.ledger)
+
+        async def decided(_: Outcome) -> bool:
+            return False
+
+        async def cut_off(_: str) -> None:
+            raise NotAccepting("the ledger cannot be reached")
+
+        ledger.close = decided  # type: ignore[method-assign, assignment]
+        tracker, cid, ended = await bound(f, ledger)
+        waiting = asyncio.ensure_future(tracker.wait(cid))
+        await asyncio.sleep(0)
+        ledger.outcome = cut_off  # type: ignore[attr-defined]
+        with suppress(NotAccepting):
+            await tracker.take_webhook(cid, "scout", [ended], body_bytes=9)
+        with pytest.raises(NotAccepting):
+            async with asyncio.timeout(60):
+                await waiting
 
 
 async def test_once_the_ledger_is_broken_nobody_waits_for_an_outcome_or_is_told_to_come_again() -> None:
