@@ -47,8 +47,10 @@ EDIT_SEEN_S = 15.0
 """The hub reads the folder every five seconds; the rest is for a host that sleeps."""
 KEPT_BESIDE = 5
 """How many more entries than requests in flight the hub may have in memory."""
-PER_REQUEST = 6
-"""Workers for one request: its send or stream, polls, a webhook's registration, a write, an answer or a cancel."""
+PER_REQUEST = {"workers": 6, "calls": 2}
+"""Workers for one request: its send or stream, polls, a webhook's registration, a write, an answer or a cancel. A hub
+that took many over waits for places to listen and to poll.
+"""
 TASK_LIFE_S = LIMITS.task_life_s + 2 * LIMITS.sweep_interval_s
 """How long an agent leaves a task open, and the pauses between two sweeps."""
 HELD_UP_S = 0.05
@@ -234,7 +236,7 @@ def _bounded(run: Run) -> Iterator[Violation | None]:
     """An entry of a request that ended in the same moment may still be there; requests of a killed hub are missing."""
     for memory, in_flight in run.memory:
         most = in_flight + KEPT_BESIDE
-        many = [what for what, n in memory.hub.items() if n > most * (PER_REQUEST if what == "workers" else 1)]
+        many = [what for what, n in memory.hub.items() if n > most * PER_REQUEST.get(what, 1)]
         reason = f"{in_flight} requests in flight, and {', '.join(f'{memory.hub[what]} {what}' for what in many)}"
         yield broken(memory, reason) if many else None
 
