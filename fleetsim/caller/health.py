@@ -336,7 +336,7 @@ def judge(group: OutcomeGroup, condition: Condition, limits: Thresholds) -> Heal
     """An agent's health word. Only this function decides it. A rate over too few outcomes decides nothing."""
     answered, failures = group.answered()
     rate = (answered - failures) / answered if answered >= limits.outcomes_min else None
-    low = "its success rate is under {:g} %"
+    low = "under {:g} % succeeded"
     if condition.paused:
         return HealthVerdict(HealthWord.PAUSED, condition.paused_why or "not enabled in agents.yaml")
     if condition.reachable is False:

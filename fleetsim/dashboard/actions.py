@@ -126,7 +126,7 @@ ACTIONS = (
         "x",
         "cancel",
         "cancels the task under the cursor, after a confirmation",
-        ("fleet", "tasks", "inbox", "events", "scenario"),
+        ("tasks", "inbox", "events", "scenario"),
         changes=True,
         footer=True,
     ),

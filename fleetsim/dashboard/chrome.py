@@ -119,9 +119,9 @@ def no_rows(link: Link, now: datetime, rows: Sequence[object], empty: Sequence[T
 def status_of(link: Link) -> Text | None:
     """The line below a screen with old data; None while events arrive."""
     if link.state is LinkState.STALE:
-        return line((f" ! no connection: {link.why}; connecting again", Tone.WARN))
+        return line((f" ! no connection, connecting again: {link.why}", Tone.WARN))
     if link.state is LinkState.LOST:
-        return line((f" ! no more events: {link.why}; open it again", Tone.BAD))
+        return line((f" ! no more events, open it again: {link.why}", Tone.BAD))
     return None
 
 

@@ -167,11 +167,13 @@ def spark(values: Sequence[float], top: float | None = None) -> str:
 
 
 def age(seconds: float) -> str:
-    """A rough duration in at most four characters: ``8s``, ``18m``, ``2h``, ``3d``."""
+    """A rough duration in at most four characters: ``119s``, ``2m``, ``119m``, ``2h``, ``3d``. No unit says just 1: it
+    would look shorter than ``90s``.
+    """
     seconds = max(0.0, seconds)
-    if seconds < 100:
+    if seconds < 120:
         return f"{int(seconds)}s"
-    if seconds < 100 * 60:
+    if seconds < 120 * 60:
         return f"{int(seconds // 60)}m"
     if seconds < 48 * 3600:
         return f"{int(seconds // 3600)}h"

@@ -193,13 +193,13 @@ REFUSED: dict[str, Any] = {"success": False, "cause": Cause.CREDENTIAL_REFUSED}
             "left alone after repeated failures",
             200,
         ),
-        ([{}] * 2 + [{"success": False}] * 3, Condition(), HealthWord.DOWN, "its success rate is under 50 %", 95),
+        ([{}] * 2 + [{"success": False}] * 3, Condition(), HealthWord.DOWN, "under 50 % succeeded", 95),
         ([{}] * 4 + [{"success": False}], Condition(), HealthWord.UNKNOWN, "not reached yet", None),
         (
             [{}] * 4 + [{"success": False}],
             Condition(reachable=True, push_silent=True),
             HealthWord.DEGRADED,
-            "its success rate is under 95 %",
+            "under 95 % succeeded",
             95,
         ),
         (

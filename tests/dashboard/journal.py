@@ -255,7 +255,7 @@ def _work(j: Journal) -> None:
 def _now(j: Journal) -> None:
     """What is still going on at the end."""
     j.at = NOW - timedelta(minutes=18)
-    j.health("flaky", "degraded", "its success rate is under 95 %")
+    j.health("flaky", "degraded", "under 95 % succeeded")
     review = j.request(
         "quinn", "pr_review", actor="ceremony.quinn.daily-digest", text="Review PR 911 before the release."
     )

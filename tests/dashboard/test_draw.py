@@ -172,7 +172,7 @@ def test_stale_data_is_grey_and_tells_its_age() -> None:
 
 def test_a_working_task_that_says_nothing_is_called_silent() -> None:
     silent = next(task for task in hour()[0].tasks if task.state == "working" and task.agent == "flaky")
-    assert tasks.row(silent, NOW).cells[7].plain.startswith("silent for")
+    assert tasks.row(silent, NOW).cells[7].plain.startswith("silent ")
 
 
 def test_a_question_comes_first_where_there_is_no_room() -> None:
@@ -307,3 +307,29 @@ def test_the_skills_of_an_agent_are_counted_as_its_card_names_them() -> None:
     (agent,) = fold_view(j.events, NOW).agents
     titles = [column.title for column in fleet.columns([agent], "4m")]
     assert fleet.row(agent, NOW).cells[titles.index("SKILLS")].plain == "1"
+
+
+def test_a_narrow_card_shows_the_counts_above_zero_first() -> None:
+    shown = fleet.counts((0, "missed", Tone.WARN), (2, "skipped", Tone.WARN))
+    assert [one.plain for one in shown] == ["2 skipped", "0 missed"]
+
+
+def test_an_agent_without_a_card_has_no_number_of_skills() -> None:
+    j = Journal(start=NOW - timedelta(minutes=5))
+    j.say("config.loaded", agents=["frank"], path="agents.yaml")
+    (frank,) = fold_view(j.events, NOW).agents
+    assert fleet.row(frank, NOW).cells[3].plain == "-"
+
+
+@pytest.mark.parametrize(("state", "step"), [(LinkState.STALE, "connecting again"), (LinkState.LOST, "open it again")])
+def test_the_next_step_of_a_broken_connection_stands_before_its_reason(state: LinkState, step: str) -> None:
+    shown = chrome.status_of(Link(state, NOW, "x" * 200))
+    assert shown is not None
+    assert step in shown.plain[:60]
+
+
+def test_long_names_of_agents_stay_readable_at_60_columns() -> None:
+    j = Journal(start=NOW - timedelta(minutes=5))
+    j.say("config.loaded", agents=["payments-review"], path="agents.yaml")
+    agents = fold_view(j.events, NOW).agents
+    assert "payments-review" in layout(fleet.columns(agents, "4m"), 60).row(fleet.row(agents[0], NOW)).plain

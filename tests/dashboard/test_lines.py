@@ -109,7 +109,8 @@ def test_a_word_nobody_knows_is_shown_raw_as_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(-1, "0s"), (8.9, "8s"), (99, "99s"), (100, "1m"), (5999, "99m"), (6000, "1h"), (2e5, "2d")]
+    ("seconds", "said"),
+    [(-1, "0s"), (8.9, "8s"), (119.9, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (2e5, "2d")],
 )
 def test_ages_are_short(seconds: float, said: str) -> None:
     assert labels.age(seconds) == said

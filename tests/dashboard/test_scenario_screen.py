@@ -98,7 +98,7 @@ async def test_the_scenario_screen_shows_how_it_goes_and_then_what_became_of_it(
             *("[6 Scenario]", "an-hour", "▶ x10", "! 1 of 3 expectations not met so far", "54% 00:10:50 of 00:20:00"),
             *("seed 42", "rules: ", "since 00:10:00", "lost-webhooks, 50% of messages"),
             *("00:05:00 to 00:07:00", "hang of quinn at 5m for 2m", "✓ fleet.success_rate >= 50%", "✓ completed"),
-            *("! fleet.requests >= 100000", "OVER TIME", "1 now", "in flight", "read only"),
+            *("! fleet.requests >= 100000", "OVER TIME", "1 active", "in flight", "read only"),
         ):
             assert words in screen.text
         assert "●●●●●" in screen.text
@@ -110,7 +110,7 @@ async def test_the_scenario_screen_shows_how_it_goes_and_then_what_became_of_it(
             "00:01:01 quinn: moved",
         ):
             assert words in screen.text
-        assert "failed unseen: a worker failed" in screen.text
+        assert "fleetsim logged an error: a worker failed" in screen.text
 
 
 async def test_keys_stop_it_and_change_its_speed_and_go_back_and_on(tmp_path: Path) -> None:

@@ -106,7 +106,8 @@ def figures(agent: AgentRow, now: datetime, width: int) -> list[Text]:
         ("tokens", line(f"{f.input_tokens:,} in {f.output_tokens:,} out")),
     ]
     if f.mean_confidence is not None:
-        pairs.append(("sure", line(f"{f.mean_confidence:.2f} mean, {f.confident_failures} sure and wrong")))
+        sure = f"{f.mean_confidence:.2f} on average, {f.confident_failures} confident and wrong"
+        pairs.append(("confident", line(sure)))
     lines = named(pairs, width)
     for failure in f.recent_failures[:3]:
         mark = ("✗ ", Tone.BAD) if failure.blame is Blame.AGENT else ("– ", MUTED)
@@ -152,9 +153,6 @@ class AgentPane(FleetPane):
 
     def copyable(self) -> str | None:
         return self.agent
-
-    def chosen_task(self) -> str | None:
-        return None
 
     def chosen_agent(self) -> str | None:
         return self.agent

@@ -78,7 +78,7 @@ def row(ceremony: CeremonyView, now: datetime) -> TableRow:
 
 def _next(ceremony: CeremonyView, now: datetime) -> Text:
     if ceremony.error:
-        return line((ceremony.error, Tone.BAD))
+        return line((ceremony.error.removeprefix(ceremony.ceremony_id).lstrip(": "), Tone.BAD))
     if not ceremony.enabled:
         return line(("paused in its file", MUTED))
     if ceremony.next_at is None:

@@ -235,7 +235,7 @@ _IN_WORDS: Mapping[type[Event], Callable[[Any], str]] = {
     s.TroubleEnded: lambda event: _joined("ends:", one_line(event.fault)),
     s.TrafficEnded: lambda event: "traffic and troubles are over; open requests come to their end",
     s.HubKilled: lambda event: "the hub was killed",
-    s.FailureLogged: lambda event: _joined("failed unseen:", one_line(event.said)),
+    s.FailureLogged: lambda event: _joined("fleetsim logged an error:", one_line(event.said)),
     s.ClockMoved: lambda event: f"the hub's clock was set by {event.by_s:+,.0f} s",
 }
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
@@ -46,21 +47,21 @@ from fleetsim.model.text import one_line
 
 def columns(rows: Sequence[AgentRow], span: str) -> tuple[Column, ...]:
     """The columns of the agents' table; a narrow terminal drops cost, trend, wire, push and p50 first."""
-    longest = max((len(row.name) for row in rows), default=0)
+    most = min(LABEL_MAX, max(10, max((cell_len(row.name) for row in rows), default=0)))
     return (
         Column(title="HEALTH", width=10),
-        Column(title="AGENT", width=10, flex=1, most=min(LABEL_MAX, max(10, longest)), by="name"),
+        Column(title="AGENT", width=min(16, most), flex=1, most=most, by="name"),
         Column(title="WIRE", width=4, drop=5, by="card.dialect"),
         Column(title="SKILLS", width=6, align=">", drop=6),
         Column(title="OK%", width=5, align=">", by="figures.success_rate"),
         Column(title=f"TREND {span}", width=16, drop=7),
         Column(title="P50", width=5, align=">", drop=3, by="figures.p50_latency_ms"),
-        Column(title="P95", width=5, align=">", drop=1, by="figures.p95_latency_ms"),
+        Column(title="P95", width=5, align=">", drop=2, by="figures.p95_latency_ms"),
         Column(title="RUN", width=3, align=">", by="running"),
         Column(title="WAIT", width=4, align=">", by="waiting"),
         Column(title="$/OK", width=5, align=">", drop=8, by="figures.cost_per_successful_outcome"),
         Column(title="PUSH", width=6, drop=4, by="push"),
-        Column(title="TROUBLE", width=12, flex=4, drop=2),
+        Column(title="TROUBLE", width=12, flex=4, drop=1),
     )
 
 
@@ -123,12 +124,12 @@ def hub_rows(hubs: Sequence[Mapping[str, Any]], now: datetime) -> Rows[Mapping[s
 
 def row(agent: AgentRow, now: datetime) -> TableRow:
     """One agent as a row of ``columns``; stale data is grey and has its age."""
-    f = agent.figures
+    f, offered = agent.figures, sum(skill.offered for skill in agent.skills)
     cells = (
         line(HEALTH[agent.health].piece),
         line((agent.name, STRONG)),
         line(agent.card.dialect or ("?", MUTED)),
-        line((str(offered := sum(skill.offered for skill in agent.skills)), Tone.PLAIN if offered else MUTED)),
+        line((str(offered), Tone.PLAIN) if agent.card.fetched_at else ("-", MUTED)),
         ok_share(agent),
         trend(agent.trend),
         line(duration(f.p50_latency_ms) if f.answered_outcomes else ("-", MUTED)),
@@ -227,8 +228,8 @@ def fleet_card(view: View, width: int) -> list[Text]:
     """The cards of reachability, health and cost."""
     c, f = view.counters, view.counters.figures
     numbers = [(mark, c.health.get(word, 0)) for word, mark in HEALTH.items()]
-    counts = [line((f"{mark.glyph} {n} {mark.word}", mark.tone if n else MUTED)) for mark, n in numbers]
-    down, degraded, few, unknown, up, _ = counts
+    words = [line((f"{mark.glyph} {n} {mark.word}", mark.tone if n else MUTED)) for mark, n in numbers]
+    down, degraded, few, unknown, up, _ = words
     unsure = [one for one, word in ((few, HealthWord.TOO_FEW), (unknown, HealthWord.UNKNOWN)) if c.health.get(word)]
     share = percent(f.success_count, f.answered_outcomes) + ("%" if f.answered_outcomes else "")
     success, middle, slow = (
@@ -260,17 +261,20 @@ def work_card(view: View, width: int) -> list[Text]:
         line((f"{working.glyph} {c.working} working", working.tone if c.working else MUTED)),
         line((f"{submitted.glyph} {c.submitted} submitted", MUTED)),
     ]
-    pushes = [
-        line(("push ", MUTED), f"{c.push_ok} ok"),
-        line((f"{c.push_refused} refused", Tone.WARN if c.push_refused else MUTED)),
-        line((f"{c.push_again} twice", MUTED)),
-    ]
+    others = counts((c.push_refused, "refused", Tone.WARN), (c.push_again, "twice", MUTED))
+    pushes = [line(("push ", MUTED), f"{c.push_ok} ok"), *others]
     return [
         fitted(states, width),
         line(("done ", MUTED), (spark(done, top), Tone.CALM), f" {sum(done):,}"),
         line(("fail ", MUTED), (spark(failed, top), Tone.BAD if any(failed) else MUTED), f" {sum(failed):,}"),
         fitted(pushes, width),
     ]
+
+
+def counts(*pieces: tuple[int, str, Tone]) -> list[Text]:
+    """The counts with their words, those above zero first: a narrow card has room for some of them."""
+    ordered = sorted(pieces, key=lambda piece: not piece[0])
+    return [line((f"{count} {word}", tone if count else MUTED)) for count, word, tone in ordered]
 
 
 def needs(view: View) -> list[Text]:
@@ -315,11 +319,7 @@ def ceremony_card(view: View, width: int) -> list[Text]:
         left = countdown((soon.next_at - view.now).total_seconds())
         lines.append(line(("  in ", MUTED), left, (f" ({moment(soon.next_at, view.now)})", MUTED)))
     lines.append(line(("last " if marks else "none yet", MUTED), *((mark.glyph, mark.tone) for mark in marks)))
-    troubles = [
-        line((f"{broken} broken", Tone.BAD if broken else MUTED)),
-        line((f"{c.missed} missed", Tone.WARN if c.missed else MUTED)),
-        line((f"{c.skipped} skipped", Tone.WARN if c.skipped else MUTED)),
-    ]
+    troubles = counts((broken, "broken", Tone.BAD), (c.missed, "missed", Tone.WARN), (c.skipped, "skipped", Tone.WARN))
     return [fitted([one], width) for one in (*lines, fitted(troubles, width))]
 
 
@@ -395,9 +395,6 @@ class FleetPane(Pane):
     def copyable(self) -> str | None:
         """The agent, the hub, or the task of the outcome under the cursor."""
         return next((grid.key for grid in (self._recent, self._hubs) if grid.has_focus), self.main.key)
-
-    def chosen_task(self) -> str | None:
-        return self._recent.key if self._recent.has_focus else None
 
     def chosen_agent(self) -> str | None:
         """The agent for ``R`` and ``t``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -32,7 +33,7 @@ from fleetsim.dashboard.view_scenario import CELLS_MAX, RunState, ScenarioView, 
 from fleetsim.dashboard.widgets import Grid, Lines, Page
 from fleetsim.sim.figures import shown
 
-NEWEST_MAX = 50
+NEWEST_MAX, LOOKED_MAX = 50, 2_000
 BAR_CELLS = 20
 SHORT_LINES = 16
 """On a terminal with fewer lines, the agents use the room of the other tables."""
@@ -48,7 +49,7 @@ COLUMNS = (
     Column(title="P95", width=5, align=">", drop=3),
     Column(title="RUN", width=3, align=">", drop=4),
     Column(title="WAIT", width=4, align=">", drop=2),
-    Column(title="OVER TIME, as the hub looked", width=CELLS_MAX // 2, flex=4, most=CELLS_MAX + 2),
+    Column(title="HEALTH OVER TIME", width=CELLS_MAX // 2, flex=4, most=CELLS_MAX + 2),
 )
 _WORDS = {word.value: word for word in HealthWord}
 
@@ -67,7 +68,9 @@ def standing(run: ScenarioView) -> Text:
     if run.verdict is not None:
         return line(RESULT[run.verdict.result].piece)
     if run.log_lines:
-        return line(("✗ an error without a report", Tone.BAD))
+        return line(("✗ fleetsim logged an error", Tone.BAD))
+    if run.expectations and all(row.figure is None for row in run.expectations):
+        return line((f"· no figure yet for {plural(len(run.expectations), 'expectation')}", MUTED))
     broken = sum(not row.holds for row in run.expectations)
     if broken:
         return line((f"! {broken} of {plural(len(run.expectations), 'expectation')} not met so far", Tone.WARN))
@@ -115,9 +118,9 @@ def run_card(run: ScenarioView, width: int, *, written: bool = False) -> list[Te
 
 def work_card(run: ScenarioView, width: int) -> list[Text]:
     """Traffic over time and now."""
-    bars = max(4, width - 26)
+    bars, hourly = max(4, width - 26), f"{run.requests_hour:,.0f}"
     rows = (
-        ("requests", run.requests_cells, f"{run.requests:,}, {run.requests_hour:,.0f}/h", Tone.CALM),
+        ("requests", run.requests_cells, f"{run.requests:,}" + (f", {hourly}/h" if hourly != "0" else ""), Tone.CALM),
         ("in flight", run.in_flight_cells, f"{run.in_flight:,}", Tone.PRIMARY),
         ("failures", run.failures_cells, f"{run.failures:,}", Tone.BAD if run.failures else MUTED),
     )
@@ -204,12 +207,12 @@ def expected(run: ScenarioView, width: int) -> list[Text]:
     lines: list[Text] = []
     final = run.verdict is not None
     for row in run.expectations:
-        tone = Tone.GOOD if row.holds else Tone.BAD if final else Tone.WARN
-        mark = "✓" if row.holds else "✗" if final else "!"
-        figure = shown(row.expectation.unit, row.figure)
-        lines.append(clip(line((f"{mark} ", tone), row.expectation.text, (f"  it is {figure}", MUTED)), width))
+        tone = Tone.GOOD if row.holds else Tone.BAD if final else Tone.WARN if row.figure is not None else MUTED
+        mark = "✓" if row.holds else "✗" if final else "!" if row.figure is not None else "·"
+        figure = f"it is {shown(row.expectation.unit, row.figure)}" if row.figure is not None else "no figure yet"
+        lines.append(clip(line((f"{mark} ", tone), row.expectation.text, (f"  {figure}", MUTED)), width))
     for failure in run.log_lines:
-        lines += wrap(f"failed unseen: {failure}", width, Tone.BAD)
+        lines += wrap(f"fleetsim logged an error: {failure}", width, Tone.BAD)
     for wrong in run.verdict.first if run.verdict else ():
         lines += [*wrap(wrong.rule, width, Tone.BAD), *wrap(f"{span(wrong.at_s)} {wrong.who}: {wrong.said}", width)]
     if run.verdict and run.verdict.violations > len(run.verdict.first):
@@ -287,10 +290,11 @@ class ScenarioPane(Pane):
         inputs = (run.of_hub, run.expectations, run.verdict, run.log_lines)
         self._expected.show(inputs, lambda width: expected(run, width))
         now = sum(row.ended_s is None for row in run.troubles)
-        self._troubles.set_titles("Trouble", f"{now} now" if run.troubles else "")
+        self._troubles.set_titles("Trouble", f"{now} active" if run.troubles else "")
         self._troubles.show((run.troubles, run.state), lambda width: troubles(run, width))
-        newest = [event for event in view.events[: -NEWEST_MAX - 1 : -1] if event.level != "debug"]
-        self._newest.set_titles("Newest events", "5 has all")
+        told = (event for event in view.events[: -LOOKED_MAX - 1 : -1] if event.level != "debug")
+        newest = list(islice(told, NEWEST_MAX))
+        self._newest.set_titles("Newest events", "5 shows all")
         wide = self.size_class is Size.FULL
         columns = events.COLUMNS if wide else events.NARROW
         listed = Rows(newest, lambda event: str(event.seq), lambda event: events.row(event, not wide), wide)

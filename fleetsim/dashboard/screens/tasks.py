@@ -58,7 +58,7 @@ def row(task: TaskRow, now: datetime) -> TableRow:
     elif task.waiting:
         last = line((task.last or "-", Tone.ACCENT))
     elif task.state == "working" and quiet >= SILENT_S:
-        last = line((f"silent for {since(task.updated_at, now)}", Tone.WARN), ("  " + task.last, MUTED))
+        last = line((f"silent {since(task.updated_at, now)}", Tone.WARN), ("  " + task.last, MUTED))
     else:
         last = line((f"{since(task.updated_at, now)} ", MUTED), task.last or "-")
     return TableRow(
