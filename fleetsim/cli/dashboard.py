@@ -254,6 +254,14 @@ def _release(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d{1,9}", version)[:3]] if version[:1].isdigit() else []
 
 
+def version_note(theirs: str) -> str:
+    """Which side to update, for a hub of another version; empty for one of this version."""
+    if theirs == __version__:
+        return ""
+    side = "this program" if _release(theirs) > _release(__version__) else "the hub"
+    return f"the hub is fleetsim {one_line(theirs, 20)}, this is {__version__}: update {side}"
+
+
 @asynccontextmanager
 async def _attached(
     common: CommonOptions, url: str | None, *, key_env: str | None, way: WayOut
@@ -304,10 +312,6 @@ async def _attach(common: CommonOptions, url: str | None, *, key_env: str | None
         raise ConfigError("the dashboard needs a terminal", hint="`fleetsim health` prints the state of the fleet")
     settings = read_settings(settings_folder(os.environ))
     async with _attached(common, url, key_env=key_env, way=way) as (runtime, client, hub, about):
-        note, theirs = "", str(about.get("version", "older than 0.1.0"))
-        if theirs != __version__:
-            side = "this program" if _release(theirs) > _release(__version__) else "the hub"
-            note = f"the hub is fleetsim {one_line(theirs, 20)}, this is {__version__}: update {side}"
         events = HubEvents(client, after=max(0, int(about.get("lastSeq", 0)) - KEEP_MAX))
         title = hub.url.partition("://")[2]
         if about["agent"] is not None:
@@ -317,7 +321,7 @@ async def _attach(common: CommonOptions, url: str | None, *, key_env: str | None
             AttachedControls(client),
             clock=runtime.clock,
             title=title,
-            note=note,
+            note=version_note(str(about.get("version", "older than 0.1.0"))),
             ascii=common.ascii,
             read_only=read_only,
             settings=settings,

@@ -71,7 +71,7 @@ REPLY_BYTES_MAX = 2 * WIRE_BYTES_MAX
 CHAT_WAIT_S = 25.0
 POLL_WAIT_S = 50
 
-_START = "start one with `fleetsim up`, or look at a demo with `fleetsim demo`"
+_START = "start one there with `fleetsim up`, or check its address; from another machine, it needs `up --host`"
 _MARGIN_S = 10.0
 _PROOF_S = 15.0
 _PROOF_BYTES_MAX = 4_096

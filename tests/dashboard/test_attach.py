@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from fleetsim import __version__
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.events import Event
 from fleetsim.caller.ledger import LedgerLimits
 from fleetsim.caller.ledger.sqlite import SqliteLedger
 from fleetsim.caller.ledger.sqlite.storage import InlineStorage
 from fleetsim.cli.controls import AttachedControls, HubControls
+from fleetsim.cli.dashboard import version_note
 from fleetsim.client.hub_client import HubClient
 from fleetsim.client.hub_events import HubEvents
 from fleetsim.dashboard.feed import AttachedFeed
@@ -219,3 +221,17 @@ async def test_hundreds_of_broken_connections_leave_no_objects_and_no_workers() 
         assert after - before > 500
         assert tasks_later <= tasks
         assert objects_later - objects < after - before, "the hub itself had some events"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "side"),
+    [("99.0.0", "this program"), ("0.0.9", "the hub"), ("older than 0.1.0", "the hub"), ("\x1b[2J", "the hub")],
+)
+def test_a_hub_of_another_version_says_which_side_to_update(theirs: str, side: str) -> None:
+    note = version_note(theirs)
+    assert note.endswith(f"update {side}")
+    assert "\x1b" not in note
+
+
+def test_a_hub_of_this_version_has_no_note() -> None:
+    assert version_note(__version__) == ""
