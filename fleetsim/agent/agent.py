@@ -27,10 +27,10 @@ from fleetsim.agent.notify import PushSender
 from fleetsim.agent.operations import BEHAVIOURS, DialectBehaviour, Operations
 from fleetsim.agent.runner import Runner
 from fleetsim.agent.service import Service
-from fleetsim.agent.settings import CARD_PATHS, AgentSettings
+from fleetsim.agent.settings import CARD_PATHS, AgentSettings, Keeping
 from fleetsim.agent.skills import Skill, SkillChoice, SkillFunction, choose_skill, make_skill
 from fleetsim.agent.store import Store
-from fleetsim.agent.tasks import TaskMove
+from fleetsim.agent.tasks import Record, TaskKey, TaskMove
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import ConfigError, MethodNotFound
 from fleetsim.model.task import JsonObject, TaskState
@@ -66,9 +66,10 @@ class Agent:
     webhooks may go to, as ``HOST:PORT`` or ``CIDR:PORT``; PORT may be a range or ``*``. ``url`` is the endpoint as
     callers reach it, if that is not the address it listens on. ``default_skill`` serves messages without a
     ``skillHint``; it is the first skill if not given. ``dialects`` are spoken out of 1.0, 0.3 and 0.1. ``state`` is
-    a file to keep tasks in over restarts; without it they are gone with the process. ``input_modes``, if given, are
-    the only media types a file part may have. In 0.3, a send that does not say ``blocking: false`` waits for the end of
-    its task, for ``send_wait_s`` (0.8 by default; 0 replies at once), and a stream ends with an artifact that repeats
+    a file to keep tasks in over restarts, or makes another keeper; without it they are gone with the process.
+    ``input_modes``, if given, are the only media types a file part may have. In 0.3, a send that does not say
+    ``blocking: false`` waits for the end of its task, for ``send_wait_s`` (0.8 by default; 0 replies at once), and a
+    stream ends with an artifact that repeats
     the text, unless ``repeat_artifact`` is false. ``path`` is where calls are taken, ``rest`` whether HTTP+JSON is
     served below it, and the seed guide's REST aliases at the root; ``drop_failed_webhooks`` removes a webhook whose
     receiver did not take a notice in all its tries.
@@ -117,7 +118,7 @@ class Agent:
         documentation_url: str | None = None,
         input_modes: Iterable[str] | None = None,
         output_modes: Iterable[str] = ("text/plain",),
-        state: Path | str | None = None,
+        state: Path | str | Keeping | None = None,
         sign_key: Path | str | None = None,
         limits: AgentLimits | None = None,
         interceptors: Iterable[Callable[[Operations], Operations]] = (),
@@ -156,7 +157,7 @@ class Agent:
             documentation_url=documentation_url,
             input_modes=None if input_modes is None else tuple(input_modes),
             output_modes=tuple(output_modes),
-            state=None if state is None else Path(state),
+            state=Path(state) if isinstance(state, str) else state,
             signer=CardSigner.of_file(Path(sign_key)) if sign_key else None,
             limits=limits or AgentLimits(),
             interceptors=tuple(interceptors),
@@ -365,13 +366,13 @@ class Engine:
             clock=runtime.clock, ids=runtime.ids, limits=limits, keep_transitions=settings.state_transition_history
         )
         # Left in the opposite order: webhooks, housekeeping, and the file when nobody writes any more.
-        file = None
+        file, records = None, tuple[Record, ...]()
         if settings.state is not None:
-            file = TaskFile(settings.state, store.read)
+            file = settings.state(store.read) if callable(settings.state) else TaskFile(settings.state, store.read)
             records = await file.open()
             self._stack.push_async_callback(file.close)
-            store.restore(records)
             store.keepers.append(file.note)
+            store.progress.append(file.note_progress)
             store.retention.forgotten.append(file.forget)
         housekeeping = await self._stack.enter_async_context(Workers(f"{settings.name}/housekeeping"))
         deliveries = await self._stack.enter_async_context(Workers(f"{settings.name}/webhooks"))
@@ -404,14 +405,30 @@ class Engine:
         self._operations: Operations = service
         for intercept in settings.interceptors:
             self._operations = intercept(self._operations)
-        for key in store.retention.open_keys:
-            if settings.resumes:
-                service.resume(key)
-            else:
-                store.finish(key, TaskState.FAILED, reason=RESTARTED)
+        self.adopt(records)
         housekeeping.start(self._sweep(), name="sweep")
         if file:
             housekeeping.start(file.keep_writing(), name="state file")
+
+    def adopt(self, records: Iterable[Record]) -> None:
+        """Restore tasks of an earlier run or of another process: the skills of open ones begin again, or they fail."""
+        records = tuple(records)
+        self.store.restore(records)
+        for record in records:
+            self._notifier.on_adoption(record)
+            if record.task.terminal:
+                continue
+            if self.settings.resumes:
+                self.service.resume(record.key)
+            else:
+                self.store.finish(record.key, TaskState.FAILED, reason=RESTARTED)
+
+    def release(self, key: TaskKey) -> None:
+        """Forget a task that another process has adopted: its skill stops, and its streams end."""
+        self.store.feed(key).publish((), closes=True)
+        self.store.retention.release(key)
+        self._runner.stop(key)
+        self._notifier.release(key)
 
     async def _sweep(self) -> None:
         """Remove old tasks, as long as the agent runs."""

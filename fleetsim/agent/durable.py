@@ -13,9 +13,10 @@ import fcntl
 import logging
 import os
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -25,7 +26,7 @@ import msgspec
 from fleetsim.agent.limits import AtCapacity
 from fleetsim.agent.tasks import PushTarget, Record, TaskKey
 from fleetsim.model.call import GetTask, Operation, PushConfig
-from fleetsim.model.errors import ConfigError, WireError
+from fleetsim.model.errors import ConfigError, TaskNotFound, WireError
 from fleetsim.model.limits import ROW_BYTES_MAX
 from fleetsim.model.task import Task
 from fleetsim.runtime import failpoints
@@ -55,9 +56,18 @@ class TaskStorage(Protocol):
     """Durable storage, as those parts see it that reply or notify. ``failing``: the last write did not succeed."""
 
     failing: bool
+    tells: bool
 
     async def flush(self, key: TaskKey | None = None) -> None:
         """Return once all changes so far, or those of one task, are on disk. Raises StateUnwritable."""
+        ...
+
+    async def find(self, key: TaskKey) -> Record | None:
+        """A task of another process. Raises StateUnwritable."""
+        ...
+
+    async def select(self, owner: str, **only: Any) -> list[tuple[int, TaskKey]] | None:
+        """As ``Store.select``, of all processes; None if this one has them all. Raises StateUnwritable."""
         ...
 
 
@@ -72,33 +82,38 @@ class _Batch:
         return bool(self.tasks) if key is None else key in self.tasks
 
 
-class TaskFile:
-    """One agent's state file. ``open`` before use; one process at a time. ``read`` returns a task as it is now."""
+class TaskWriter(ABC):
+    """Writes one agent's tasks in batches, one batch at a time; ``read`` returns a task as it is now.
 
-    def __init__(self, path: Path, read: Callable[[TaskKey], Record]) -> None:
-        self._path, self._read = path, read
-        self._connection: sqlite3.Connection | None = None
-        self._close: Callable[[], object] = bool
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fleetsim-state")
+    A form of it says where the tasks are kept. ``tells``: another process sends the notices that this one
+    owes at its end.
+    """
+
+    tells = False
+
+    def __init__(self, read: Callable[[TaskKey], Record]) -> None:
+        self._read = read
         self.failing = False
         self._next = _Batch({})
         self._in_progress: _Batch | None = None
         self._changed = asyncio.Event()
 
+    @abstractmethod
     async def open(self) -> tuple[Record, ...]:
-        """Open or make the file, and read every task in it.
+        """Begin, and read every task that is kept. Raises ConfigError."""
 
-        Raises:
-            ConfigError: it is not a state file, is damaged, in use by another process or cannot be opened.
-        """
-        try:
-            rows = await self._run(self._open)
-        except (sqlite3.Error, OSError) as error:
-            self._thread.shutdown()
-            raise ConfigError(
-                f"the state file {self._path} cannot be used: {error}", hint="name another file, or move it away"
-            ) from None
-        return tuple(record for row in rows if (record := _read(row)) is not None)
+    @abstractmethod
+    def _save(self, records: list[Record], gone: list[TaskKey]) -> asyncio.Future[None]:
+        """Begin to write a batch."""
+
+    async def find(self, key: TaskKey) -> Record | None:
+        return None
+
+    async def select(self, owner: str, **only: Any) -> list[tuple[int, TaskKey]] | None:
+        return None
+
+    def note_progress(self, key: TaskKey) -> None:  # noqa: B027 - one form does nothing
+        """An open task has new output. A task file does not keep it: the skill begins again after a restart."""
 
     def note(self, key: TaskKey) -> None:
         """Write a task with the next batch, as it is then."""
@@ -129,10 +144,12 @@ class TaskFile:
     def _begin_write(self) -> None:
         batch, self._next = self._next, _Batch({})
         self._in_progress = batch
-        records = [self._read(key) for key, gone in batch.tasks.items() if not gone]
+        records = []
+        for key, gone in batch.tasks.items():
+            with suppress(TaskNotFound):  # another process has adopted it
+                records += [] if gone else [self._read(key)]
         removed = [key for key, gone in batch.tasks.items() if gone]
-        writing = asyncio.get_running_loop().run_in_executor(self._thread, self._write, records, removed)
-        writing.add_done_callback(lambda writing: self._end_write(batch, writing.exception()))
+        self._save(records, removed).add_done_callback(lambda writing: self._end_write(batch, writing.exception()))
 
     def _end_write(self, batch: _Batch, error: BaseException | None) -> None:
         self._in_progress = None
@@ -140,6 +157,11 @@ class TaskFile:
         if error is not None:
             self._next.tasks = {**batch.tasks, **self._next.tasks}
             self._changed.set()
+        batch.done.set_result(error)
+
+    def abandon(self, error: BaseException) -> None:
+        """Write none of the changes that wait: their tasks have been released."""
+        batch, self._next = self._next, _Batch({})
         batch.done.set_result(error)
 
     async def keep_writing(self) -> None:
@@ -150,15 +172,47 @@ class TaskFile:
             try:
                 await self.flush()
             except StateUnwritable as error:
-                log.error("the state file cannot be written: %s", error.__cause__)
+                log.error("the state cannot be written: %s", error.__cause__)
                 await asyncio.sleep(RETRY_S)
 
     async def close(self) -> None:
-        """Write the last changes and close. Logs an error if that fails."""
+        """Write the last changes. Logs an error if that fails."""
         try:
             await self.flush()
         except StateUnwritable:
-            log.error("%d tasks were not written to %s", len(self._next.tasks), self._path)
+            log.error("%d tasks were not written", len(self._next.tasks))
+
+
+class TaskFile(TaskWriter):
+    """One agent's state file. ``open`` before use; one process at a time."""
+
+    def __init__(self, path: Path, read: Callable[[TaskKey], Record]) -> None:
+        super().__init__(read)
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+        self._close: Callable[[], object] = bool
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fleetsim-state")
+
+    async def open(self) -> tuple[Record, ...]:
+        """Open or make the file, and read every task in it.
+
+        Raises:
+            ConfigError: it is not a state file, is damaged, in use by another process or cannot be opened.
+        """
+        try:
+            rows = await self._run(self._open)
+        except (sqlite3.Error, OSError) as error:
+            self._thread.shutdown()
+            raise ConfigError(
+                f"the state file {self._path} cannot be used: {error}", hint="name another file, or move it away"
+            ) from None
+        return tuple(record for row in rows if (record := read_task(row)) is not None)
+
+    def _save(self, records: list[Record], gone: list[TaskKey]) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, self._write, records, gone)
+
+    async def close(self) -> None:
+        await super().close()
         await self._run(self._close)
         self._thread.shutdown()
 
@@ -195,7 +249,7 @@ class TaskFile:
         return rows
 
     def _write(self, records: list[Record], gone: list[TaskKey]) -> None:
-        rows = [(*record.key, _written(record)) for record in records]
+        rows = [(*record.key, write_task(record)) for record in records]
         failpoints.reached("agent.before_write")
         connection = self._connection
         assert connection is not None, "the state file is not open"
@@ -211,7 +265,8 @@ class TaskFile:
         failpoints.reached("agent.after_write")
 
 
-def _written(record: Record) -> bytes:
+def write_task(record: Record) -> bytes:
+    """The body of a task's row."""
     task = dialect(_NATIVE).encode_reply(GetTask(task_id=record.task_id), record.task)
     return dump(
         {
@@ -221,14 +276,19 @@ def _written(record: Record) -> bytes:
             "created": record.created_at.isoformat(),
             "updated": record.updated_at.isoformat(),
             "pushes": [
-                {"dialect": push.dialect, "traceparent": push.traceparent, **msgspec.structs.asdict(push.config)}
+                {
+                    "dialect": push.dialect,
+                    "traceparent": push.traceparent,
+                    "told": push.told,
+                    **msgspec.structs.asdict(push.config),
+                }
                 for push in record.pushes
             ],
         }
     )
 
 
-def _read(row: Row) -> Record | None:
+def read_task(row: Row) -> Record | None:
     """The record of a row; None, and an error in the log, if it cannot be read."""
     owner, task_id, body = row
     try:
@@ -253,5 +313,5 @@ def _read(row: Row) -> Record | None:
 def _read_push(row: dict[str, Any]) -> PushTarget:
     events = row.get("events")
     fields = {**row, "events": None if events is None else tuple(events)}
-    dialect, traceparent = str(fields.pop("dialect")), str(fields.pop("traceparent", ""))
-    return PushTarget(dialect=dialect, traceparent=traceparent, config=PushConfig(**fields))
+    about = {name: str(fields.pop(name, "")) for name in ("dialect", "traceparent", "told")}
+    return PushTarget(**about, config=PushConfig(**fields))

@@ -98,7 +98,7 @@ class RpcEndpoint:
             if isinstance(call, GetTask | CancelTask | SubscribeToTask):
                 # A method's name may leave open which it is: a task is answered for as it was born.
                 older = older_namesake(dialect, asked.method, self._dialects)
-                if older is not None and operations.dialect_of(owner, call.task_id) == older.name:
+                if older is not None and await operations.dialect_of(owner, call.task_id) == older.name:
                     dialect = older
             caller = CallerContext(
                 owner=owner, behaviour=self._behaviours[dialect.name], traceparent=traceparent_of(request)

@@ -6,6 +6,7 @@ live record"); the content never is (U23). A failed delivery never touches the t
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from fleetsim.agent.durable import TaskStorage
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.operations import DialectBehaviour
 from fleetsim.agent.store import Store
-from fleetsim.agent.tasks import PushTarget, Record, TaskKey, TaskMove
+from fleetsim.agent.tasks import PushTarget, Record, TaskKey, TaskMove, status_at
 from fleetsim.model.event import ArtifactUpdate, StatusUpdate
 from fleetsim.model.task import Task, TaskState
 from fleetsim.model.text import one_line
@@ -46,6 +47,7 @@ class _NoticeQueue:
     key: TaskKey
     config_id: str
     waiting: deque[TaskNotice] = field(default_factory=deque)
+    worker: asyncio.Task[None] | None = None
 
 
 class PushSender:
@@ -103,6 +105,19 @@ class PushSender:
         )
         self._enqueue(record, push, update)
 
+    def on_adoption(self, record: Record) -> None:
+        """Send the state of a task to the webhooks that have not received it from the process before."""
+        for push in record.pushes if self._file is not None and self._file.tells else ():
+            if push.told != status_at(record.task.status):
+                self.on_registration(record, push.config_id)
+
+    def release(self, key: TaskKey) -> None:
+        """Stop the deliveries of a task that another process has adopted."""
+        for queue in [queue for queue in self._queues.values() if queue.key == key]:
+            self._forget(queue)
+            if queue.worker is not None:
+                queue.worker.cancel()
+
     async def drain(self, seconds: float) -> None:
         """Give deliveries in progress up to ``seconds``; logs how many notices were lost then."""
         await self._workers.drain(seconds)
@@ -123,7 +138,7 @@ class PushSender:
             log.warning("webhook of task %s is too slow; its oldest notice was dropped", one_line(record.task_id, 128))
         if fresh:
             try:
-                self._workers.start(self._serve(queue), name=f"webhook {record.task_id}")
+                queue.worker = self._workers.start(self._serve(queue), name=f"webhook {record.task_id}")
             except RuntimeError as error:
                 self._forget(queue)
                 log.error("webhook of task %s cannot be delivered: %s", one_line(record.task_id, 128), error)
@@ -186,6 +201,8 @@ class PushSender:
         )
         self._breaker.note(receiver, delivered=result.delivered)
         if result.delivered:
+            if self._file is not None and self._file.tells and isinstance(notice.event, StatusUpdate):
+                self._store.note_told(queue.key, push, status_at(notice.event.status))
             return
         if result.gone or self._drop_failed:
             self._store.delete_push(queue.key, queue.config_id)
@@ -201,6 +218,8 @@ class PushSender:
         return None
 
     def _forget(self, queue: _NoticeQueue) -> None:
+        if self._queues.get((queue.key, queue.config_id)) is not queue:
+            return  # it was released
         del self._queues[queue.key, queue.config_id]
         self._busy[queue.key] -= 1
         if not self._busy[queue.key]:

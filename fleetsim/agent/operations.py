@@ -110,7 +110,7 @@ class Operations(Protocol):
         """Execute a call whose reply is a stream; the caller closes it."""
         ...
 
-    def dialect_of(self, owner: str, task_id: str) -> str | None:
+    async def dialect_of(self, owner: str, task_id: str) -> str | None:
         """The dialect that the owner's task was created in, or None if the task is unknown."""
         ...
 
@@ -136,5 +136,5 @@ class Interceptor:
         assert isinstance(passed, SendMessage | SubscribeToTask), "a call stays of its kind"
         return await self.inner.stream(passed, caller)
 
-    def dialect_of(self, owner: str, task_id: str) -> str | None:
-        return self.inner.dialect_of(owner, task_id)
+    async def dialect_of(self, owner: str, task_id: str) -> str | None:
+        return await self.inner.dialect_of(owner, task_id)

@@ -9,6 +9,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from fnmatch import fnmatchcase
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -21,7 +22,7 @@ from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.skills import Skill
 from fleetsim.agent.store import Store
 from fleetsim.agent.streams import StreamSlot, StreamSlots, Watch
-from fleetsim.agent.tasks import PushTarget, Record, TaskEnded, TaskKey
+from fleetsim.agent.tasks import PushTarget, Record, TaskEnded, TaskFeed, TaskKey
 from fleetsim.model.call import (
     Call,
     CancelTask,
@@ -100,13 +101,13 @@ class Service:
                         record = self._store.read(record.key)
                 reply = with_history(record.task, call.history_length)
             case GetTask():
-                reply = with_history(self._store.read((caller.owner, call.task_id)).task, call.history_length)
+                reply = with_history((await self._read((caller.owner, call.task_id))).task, call.history_length)
             case CancelTask():
                 record = self._store.cancel((caller.owner, call.task_id))
                 self._runner.stop(record.key)
                 reply = record.task
             case ListTasks():
-                reply = self._list(call, caller)
+                reply = await self._list(call, caller)
             case SetPush() | GetPush() | ListPush() | DeletePush():
                 if not self._settings.push_notifications:
                     raise PushNotSupported
@@ -134,17 +135,40 @@ class Service:
                     await self._file.flush(record.key)
                 return watch
             record = self._store.read((caller.owner, call.task_id))
-            refused = caller.behaviour.finished_subscribe
-            if refused is not None and record.task.terminal:
-                raise refused(f"the task is already {record.task.state}")
+            _refuse_ended(record, caller)
             return self._watch(record, caller, slot, None)
         except BaseException:
             slot.leave()
             raise
 
-    def dialect_of(self, owner: str, task_id: str) -> str | None:
-        key = (owner, task_id)
-        return self._store.read(key).dialect if self._store.knows(key) else None
+    def join(self, record: Record, feed: TaskFeed, caller: CallerContext, *, sent: SendMessage | None = None) -> Watch:
+        """A stream of a task that another process has: from ``record`` on, with the events that come into ``feed``."""
+        if sent is None:
+            _refuse_ended(record, caller)
+        return self._watch(
+            record, caller, self.slots.take(record.key), sent.history_length if sent else None, feed=feed
+        )
+
+    async def dialect_of(self, owner: str, task_id: str) -> str | None:
+        record = await self.find((owner, task_id))
+        return record.dialect if record is not None else None
+
+    async def find(self, key: TaskKey) -> Record | None:
+        """A task of any process that keeps its tasks where this one does."""
+        if self._store.knows(key):
+            return self._store.read(key)
+        return await self._file.find(key) if self._file is not None else None
+
+    async def _read(self, key: TaskKey) -> Record:
+        record = await self.find(key)
+        if record is None:
+            raise TaskNotFound
+        return record
+
+    async def places(self, owner: str, **only: Any) -> list[tuple[int, TaskKey]]:
+        """As ``Store.select``, of all processes that keep their tasks where this one does."""
+        everywhere = await self._file.select(owner, **only) if self._file is not None else None
+        return self._store.select(owner, **only) if everywhere is None else everywhere
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -245,11 +269,11 @@ class Service:
 
     # -- the other operations ----------------------------------------------------------------------
 
-    def _list(self, call: ListTasks, caller: CallerContext) -> TaskPage:
+    async def _list(self, call: ListTasks, caller: CallerContext) -> TaskPage:
         size = call.page_size if call.page_size is not None else self._limits.page_tasks_default
         if not 1 <= size <= self._limits.page_tasks_max:
             raise InvalidParams(f"pageSize must be between 1 and {self._limits.page_tasks_max}")
-        fitting = self._store.select(
+        fitting = await self.places(
             caller.owner, context_id=call.context_id, state=call.state, changed_since=call.updated_after
         )
         if call.page_token and not _PAGE_TOKEN.fullmatch(call.page_token):
@@ -257,7 +281,8 @@ class Service:
         below = int(call.page_token, 16) if call.page_token else None  # the place in the order of changes
         rest = [pair for pair in fitting if below is None or pair[0] < below]
         page = rest[:size]
-        tasks = (with_history(self._store.read(key).task, call.history_length) for _, key in page)
+        read = [await self.find(key) for _, key in page]
+        tasks = (with_history(record.task, call.history_length) for record in read if record is not None)
         return TaskPage(
             tasks=tuple(task if call.include_artifacts else replace(task, artifacts=()) for task in tasks),
             next_page_token=f"{page[-1][0]:x}" if len(rest) > size else "",
@@ -267,7 +292,7 @@ class Service:
 
     async def _push(self, call: SetPush | GetPush | ListPush | DeletePush, caller: CallerContext) -> Reply:
         key = (caller.owner, call.task_id)
-        record = self._store.read(key)
+        record = await self._read(key)
         if isinstance(call, SetPush):
             await self._check_webhook(call.config)
             push = self._registration(call.config, record.task_id, caller)
@@ -320,18 +345,32 @@ class Service:
         named = replace(config, config_id=config_id)
         return PushTarget(config=named, dialect=caller.behaviour.dialect, traceparent=caller.traceparent)
 
-    def _watch(self, record: Record, caller: CallerContext, slot: StreamSlot, history_length: int | None) -> Watch:
+    def _watch(
+        self,
+        record: Record,
+        caller: CallerContext,
+        slot: StreamSlot,
+        history_length: int | None,
+        *,
+        feed: TaskFeed | None = None,
+    ) -> Watch:
         """A stream from ``record`` on. Between the record and here nothing was awaited."""
         slot.assign(record.key)
         return Watch(
             record=record,
             task=with_history(record.task, history_length),
-            feed=self._store.feed(record.key),
+            feed=self._store.feed(record.key) if feed is None else feed,
             slot=slot,
             keepalive_s=self._limits.stream_keepalive_s,
             joins_question=not caller.behaviour.question_closes_subscription,
             repeats_artifact=caller.behaviour.repeats_artifact,
         )
+
+
+def _refuse_ended(record: Record, caller: CallerContext) -> None:
+    refused = caller.behaviour.finished_subscribe
+    if refused is not None and record.task.terminal:
+        raise refused(f"the task is already {record.task.state}")
 
 
 def with_history(task: Task, length: int | None) -> Task:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from starlette.types import ASGIApp
 
 from fleetsim.agent.card_signer import CardSigner
+from fleetsim.agent.durable import TaskWriter
 from fleetsim.agent.guard import Authenticator
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.operations import BEHAVIOURS, DialectBehaviour, Operations
 from fleetsim.agent.skills import Skill, SkillChoice
-from fleetsim.agent.tasks import TaskMove
+from fleetsim.agent.tasks import Record, TaskKey, TaskMove
 from fleetsim.model.errors import (
     ConfigError,
 )
@@ -22,6 +24,9 @@ from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.webhook import WebhookSender
 
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+
+Keeping: TypeAlias = Callable[[Callable[[TaskKey], Record]], TaskWriter]
+"""Makes the keeper of an agent's tasks; it is given a function that reads a task as it is now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +57,7 @@ class AgentSettings:
     documentation_url: str | None
     input_modes: tuple[str, ...] | None
     output_modes: tuple[str, ...]
-    state: Path | None
+    state: Path | Keeping | None
     signer: CardSigner | None
     limits: AgentLimits
     interceptors: tuple[Callable[[Operations], Operations], ...]

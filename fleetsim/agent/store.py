@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
-from itertools import chain, count, pairwise
+from itertools import chain, pairwise
 
 from fleetsim.agent.limits import AgentLimits, AtCapacity, OutputLimit
 from fleetsim.agent.tasks import (
@@ -53,16 +54,17 @@ class Store:
     """All tasks of one agent, in memory.
 
     ``listeners`` are called inside each move with the ``TaskMove``, ``keepers`` inside each change worth keeping with
-    the task's key; they must only take note. ``retention`` decides which tasks stay.
+    the task's key, ``progress`` inside the others; they must only take note. ``retention`` decides which tasks stay.
     """
 
     def __init__(self, *, clock: Clock, ids: Ids, limits: AgentLimits, keep_transitions: bool = False) -> None:
         self.retention = Retention(limits)
         self.listeners: list[Callable[[TaskMove], None]] = []
         self.keepers: list[Callable[[TaskKey], None]] = []
+        self.progress: list[Callable[[TaskKey], None]] = []
         self._clock, self._ids, self._limits = clock, ids, limits
         self._keep_transitions = keep_transitions
-        self._changes = count()
+        self._changed = 0
 
     def __len__(self) -> int:
         return len(self.retention)
@@ -162,7 +164,7 @@ class Store:
         )
         entry.note_transition()
         self.retention.chars += entry.remember(message, self._limits)
-        entry.sequence = next(self._changes)
+        entry.sequence = self._change(now)
         self.retention.add(entry)
         self._announce(entry)
         return entry.snapshot()
@@ -271,6 +273,13 @@ class Store:
         self._keep(entry)
         return entry.snapshot()
 
+    def note_told(self, key: TaskKey, push: PushTarget, at: str) -> None:
+        """Keep that a webhook has received the status of this time, if both are still there."""
+        entry = self.retention.find(key)
+        if entry is not None:
+            entry.pushes = tuple(replace(one, told=at) if one == push else one for one in entry.pushes)
+            self._keep(entry)
+
     def delete_push(self, key: TaskKey, config_id: str) -> None:
         """Remove a webhook if it is there. Raises TaskNotFound."""
         entry = self.retention.get(key)
@@ -317,7 +326,7 @@ class Store:
             self.retention.chars += entry.remember(message, self._limits)
         # An answer is known by the question before it, so that sent again it does not answer the next one.
         entry.answers = tuple(answer for turn, answer in pairwise(entry.history) if turn.role is Role.AGENT)
-        entry.sequence = next(self._changes)
+        entry.sequence = record.sequence or self._change(task.status.timestamp or record.created_at)
         self.retention.add(entry)
         if task.terminal:
             entry.feed = ENDED_FEED
@@ -350,7 +359,7 @@ class Store:
         moved = status.state is not entry.state
         ends = status.state in TERMINAL
         if status is not entry.status:
-            entry.sequence = next(self._changes)
+            entry.sequence = self._change(status.timestamp or entry.updated_at)
         entry.status = status
         self._touch(entry)
         if ends:
@@ -362,6 +371,14 @@ class Store:
             entry.feed = ENDED_FEED
         if moved:
             self._announce(entry)
+        else:
+            for note in self.progress:
+                note(entry.key)
+
+    def _change(self, at: datetime) -> int:
+        """The next place in the order of changes, by the clock: several processes have one order."""
+        self._changed = max(self._changed + 1, int(at.timestamp() * 1_000_000))
+        return self._changed
 
     def _announce(self, entry: Entry) -> None:
         """Notify every listener of the move."""
@@ -487,11 +504,15 @@ class Retention:
 
     def drop(self, key: TaskKey) -> None:
         """Remove an entry and notify the listeners. Raises KeyError if it is missing."""
+        self.release(key)
+        for notify in self.forgotten:
+            notify(key)
+
+    def release(self, key: TaskKey) -> None:
+        """Remove an entry that is kept elsewhere. Raises KeyError if it is missing."""
         entry = self._open.pop(key, None) or self._finished.pop(key)
         self.chars -= entry.results.chars + entry.history_chars
         owner = key[0]
         self._owned[owner] -= 1
         if not self._owned[owner]:
             del self._owned[owner]
-        for notify in self.forgotten:
-            notify(key)

@@ -53,7 +53,7 @@ class StreamSlot:
     def __init__(self, slots: StreamSlots) -> None:
         self._slots = slots
         self._key: TaskKey | None = None
-        self._left = False
+        self.left = False
 
     def assign(self, key: TaskKey) -> None:
         """Name the task of the stream."""
@@ -63,9 +63,9 @@ class StreamSlot:
 
     def leave(self) -> None:
         """Close the stream; again is harmless."""
-        if self._left:
+        if self.left:
             return
-        self._left = True
+        self.left = True
         self._slots.total -= 1
         if self._key is not None:
             self._slots.of[self._key] -= 1

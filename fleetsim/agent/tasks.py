@@ -62,12 +62,14 @@ class TaskEnded(InvalidMove):
 class PushTarget:
     """A registered webhook and the dialect of its registration, in which its notices are written.
 
-    ``traceparent`` came with the registration, and goes back with every notice.
+    ``traceparent`` came with the registration, and goes back with every notice. ``told`` is the time of the last status
+    that was delivered, where the keeper of the tasks wants it.
     """
 
     config: PushConfig
     dialect: str
     traceparent: str = ""
+    told: str = ""
 
     @property
     def config_id(self) -> str:
@@ -75,8 +77,15 @@ class PushTarget:
         return self.config.config_id or ""
 
 
+def status_at(status: TaskStatus) -> str:
+    """The time of a status, as ``PushTarget.told`` has it."""
+    return "" if status.timestamp is None else status.timestamp.isoformat()
+
+
 class Record(Struct, frozen=True, kw_only=True):
-    """A task as it was at one moment. ``cursor`` is where in the feed a reader of this snapshot goes on."""
+    """A task as it was at one moment. ``cursor`` is where in the feed a reader of this snapshot goes on, ``sequence``
+    its place in the order of changes.
+    """
 
     key: TaskKey
     task: Task
@@ -86,6 +95,7 @@ class Record(Struct, frozen=True, kw_only=True):
     updated_at: datetime
     pushes: tuple[PushTarget, ...] = ()
     cursor: int = 0
+    sequence: int = 0
 
     @property
     def task_id(self) -> str:
@@ -516,4 +526,5 @@ class Entry:
             updated_at=self.updated_at,
             pushes=self.pushes,
             cursor=len(self.feed),
+            sequence=self.sequence,
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,21 +22,23 @@ from fleetsim.agent.agent import Agent, Engine
 from fleetsim.agent.endpoints import MAX_AGE_S, CardEndpoint, HttpJsonEndpoint, RpcEndpoint
 from fleetsim.agent.guard import API_KEY_HEADER, Authenticator, Headers, RequestGuard
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.operations import CallerContext, Interceptor, Reply
+from fleetsim.agent.operations import CallerContext, Interceptor, Operations, Reply
 from fleetsim.agent.skills import Skill, SkillContext, SkillFailed, SkillRejected
 from fleetsim.agent.tasks import TaskKey
 from fleetsim.caller.account import Accounts
 from fleetsim.caller.cards import AgentView, CardBroker
 from fleetsim.caller.dispatcher import Dispatcher
 from fleetsim.caller.event_log import EventLog, Subscription
-from fleetsim.caller.ledger import Ledger
+from fleetsim.caller.ledger import Ledger, SharedLedger
 from fleetsim.caller.registry import CameThrough
+from fleetsim.caller.shared_tracker import LOOK_S
 from fleetsim.caller.track import Track
 from fleetsim.caller.tracker import Tracker
 from fleetsim.hub.endpoints import A2A_PATH
 from fleetsim.hub.fleet import CurrentFleet
 from fleetsim.hub.keys import Keyring, Principal
 from fleetsim.hub.ownership import Ownership
+from fleetsim.hub.shared_tasks import AnyHub, SharedTasks
 from fleetsim.model.call import Call, SendMessage
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import FleetsimError, InvalidParams, NotAccepting, TaskNotFound, UnfitAnswer, UnknownTarget
@@ -112,6 +115,12 @@ class HubAgent:
         self._broker, self._tracker, self._fleet = broker, tracker, fleet
         self._workers = Workers("a2a")
         self._proxy = proxy = FleetProxy(dispatcher, tracker, ledger, events, broker, accounts, self._workers)
+        rows = getattr(ledger, "tasks", None)
+        self._shared = shared = (
+            SharedTasks(ledger, rows, lambda: self._engine, self._workers, state)
+            if isinstance(ledger, SharedLedger) and rows is not None
+            else None
+        )
         skill = Skill(skill_id="fleet", name="Fleet", run=proxy, cost=True, sure=True, public=False)
         agent = Agent(
             "fleetsim",
@@ -122,7 +131,7 @@ class HubAgent:
             choose=lambda *_: skill,  # the dispatcher selects the agent, because it knows the current offers
             callers=KeyringCallers(keyring),
             path=A2A_PATH,
-            state=state,
+            state=state if shared is None else lambda _read: shared,
             task_metadata=lambda: {CORRELATION_KEY: runtime.ids.new()},
             resumes=True,
             limits=AgentLimits(task_life_s=TASK_LIFE_S),
@@ -165,7 +174,8 @@ class HubAgent:
 
     async def _answer(self, request: Request, endpoint: RpcEndpoint | HttpJsonEndpoint) -> Response:
         await self._engine.start(self._extended.url_for(request))
-        guard = CallGuard(self._engine, request.headers.get(HUBS_HEADER), self._as_hub)
+        operations = self._engine.operations if self._shared is None else AnyHub(self._engine, self._shared)
+        guard = CallGuard(self._engine, operations, request.headers.get(HUBS_HEADER), self._as_hub)
         return await endpoint.answer(request, guard)
 
     async def agent_card(self, request: Request) -> Response:
@@ -199,6 +209,23 @@ class HubAgent:
         if self._engine.started:
             self._engine.store.end_streams()
 
+    async def take_over(self) -> None:
+        """Adopt the tasks of hubs that have ended, and execute what other hubs passed on. Raises NotAccepting."""
+        if self._shared is not None and self._engine.started and (records := await self._shared.adopt()):
+            self._engine.adopt(records)
+            await self._cancel_again()
+
+    async def take_calls(self) -> None:
+        """Execute the calls about tasks of this hub that other hubs received. Raises NotAccepting."""
+        if self._shared is not None and self._engine.started:
+            guard = CallGuard(self._engine, self._engine.operations, None, self._as_hub)
+            await self._shared.take_calls(guard.call)
+
+    def drop_all(self) -> None:
+        """Forget every task of this hub, which lost its lease."""
+        if self._shared is not None and self._engine.started:
+            self._shared.release_all()
+
     async def _cancel_again(self) -> None:
         """Cancel a request whose task had ended when the hub died."""
         store = self._engine.store
@@ -211,8 +238,10 @@ class HubAgent:
 class CallGuard(Interceptor):
     """Check one incoming call: it must not have passed too many hubs, nor continue a task that does not wait."""
 
-    def __init__(self, engine: Engine, hubs: str | None, as_hub: Callable[[AgentCard], AgentCard]) -> None:
-        super().__init__(engine.operations)
+    def __init__(
+        self, engine: Engine, operations: Operations, hubs: str | None, as_hub: Callable[[AgentCard], AgentCard]
+    ) -> None:
+        super().__init__(operations)
         self._engine = engine
         self._hubs, self._as_hub = hubs, as_hub
 
@@ -321,11 +350,11 @@ class FleetProxy:
         """The request with the agent and the context of the caller's previous task in this conversation. Unchanged for
         a new conversation, or if that agent does not offer the skill.
         """
-        store = self.engine.store
-        before = [other for _, other in store.select(key[0], context_id=task.context_id) if other != key]
+        service = self.engine.service
+        before = [other for _, other in await service.places(key[0], context_id=task.context_id) if other != key]
         for other in before[:_TURNS_LOOKED_AT]:
-            cid = str(store.read(other).task.metadata.get(CORRELATION_KEY))
-            record = await self._ledger.request(cid)
+            turn = await service.find(other)
+            record = await self._ledger.request(str(turn.task.metadata.get(CORRELATION_KEY))) if turn else None
             if record is None or record.task is None:
                 continue
             await self._broker.until_read(request.skill, (record.agent,))
@@ -339,16 +368,27 @@ class FleetProxy:
     async def _cancel_if_over(self, key: TaskKey, cid: str) -> None:
         """Cancel the request of a cancelled task. While the hub stops, both stay open."""
         store = self.engine.store
-        if (not store.knows(key) or store.state(key) in TERMINAL) and self._tracker.track(cid) is not None:
-            await self._tracker.cancel(cid, by=key[0])
+        over = not store.knows(key) or store.state(key) in TERMINAL
+        # A task that is not here may be another hub's, and goes on there with its request.
+        if over and (await self._track(cid) if store.knows(key) else self._tracker.track(cid)) is not None:
+            with suppress(UnknownTarget):
+                await self._tracker.cancel(cid, by=key[0])
+
+    async def _track(self, cid: str) -> Track | None:
+        """The open request, of whichever hub; waits while the ledger cannot be read."""
+        while True:
+            try:
+                return await self._tracker.find_track(cid)
+            except NotAccepting:
+                await asyncio.sleep(LOOK_S)
 
     async def _followed(self, task: SkillContext, key: TaskKey, cid: str) -> Outcome:
         """Forward the request's events until its outcome."""
         told = TaskProgress(task, self.engine.store.read(key).task.text)
         answered: set[str] = set()
         unfit: set[str] = set()
-        async with self._events.subscribe(about=cid) as heard:
-            while (track := self._tracker.track(cid)) is not None:
+        async with self._events.subscribe(about=cid, everywhere=True) as heard:
+            while (track := await self._track(cid)) is not None:
                 question = track.question
                 if question is not None and question.question_id not in answered:
                     if await self._asked(task, key, question, heard, unfit):
@@ -357,11 +397,20 @@ class FleetProxy:
                 if self.engine.store.state(key) in INTERRUPTED:
                     self.engine.store.move(key, TaskState.WORKING)
                 await told.of(track)
+                await self._next(cid, heard)
+        while True:
+            try:
+                return await self._tracker.wait(cid)
+            except NotAccepting:
+                await asyncio.sleep(LOOK_S)
+            except FleetsimError as error:
+                raise SkillFailed(_in_words(error)) from None
+
+    async def _next(self, cid: str, heard: Subscription) -> None:
+        """Wait for an event of the request; another hub's are looked for, should one be missed."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if self._tracker.track(cid) is not None else LOOK_S):
                 await heard.next_batch()
-        try:
-            return await self._tracker.wait(cid)
-        except FleetsimError as error:
-            raise SkillFailed(_in_words(error)) from None
 
     # ------------------------------------------------------------------ questions
 
@@ -409,10 +458,10 @@ class FleetProxy:
 
     async def _until_over(self, question: Question, heard: Subscription) -> None:
         while True:
-            track = self._tracker.track(question.correlation_id)
+            track = await self._track(question.correlation_id)
             if track is None or track.question != question:
                 return
-            await heard.next_batch()
+            await self._next(question.correlation_id, heard)
 
     def _said_before(self, key: TaskKey, question: Question) -> Message | None:
         """The caller's answer that had not reached the question when the hub died."""

@@ -39,6 +39,7 @@ from fleetsim.caller.ledger import (
 )
 from fleetsim.caller.shared_events import SharedEventLog
 from fleetsim.caller.shared_tracker import SharedTracker
+from fleetsim.hub.a2a import HubAgent
 from fleetsim.hub.fleet import CurrentFleet
 from fleetsim.hub.journal import Journal
 from fleetsim.model.errors import NotAccepting
@@ -66,6 +67,7 @@ class OwningHub(Protocol):
     hitl: HitlMonitor
     limiter: AgentLimiter
     alerts: AlertMonitor
+    a2a: HubAgent
     scheduler: Scheduler | None
     journal: Journal | None
     running: bool
@@ -129,6 +131,8 @@ class Membership:
                 if "hubs" in kinds or loop.time() >= self._renew_at:
                     await self.take_over()
                     await self._take_messages()
+                if not kinds or "messages" in kinds:
+                    await self._hub.a2a.take_calls()
             except NotAccepting as error:
                 log.debug("the other hubs cannot be followed: %s", error)
                 await asyncio.sleep(LOOK_S)
@@ -202,6 +206,7 @@ class Membership:
             self.runs += taken.runs
             taken_over += len(taken.requests)
         self.take_up_runs()
+        await hub.a2a.take_over()
         if taken_over and hub.running:
             log.warning("requests taken over from another hub: %d", taken_over)
             self._events.publish(HubTookOver(requests=taken_over))
@@ -237,6 +242,7 @@ class Membership:
         if hub.scheduler is not None:
             await hub.scheduler.drop_all()
         dropped = await self._tracker.drop_all()
+        hub.a2a.drop_all()
         if hub.journal is not None:  # last: a request that is dropped may still receive a reply, and move
             self._events.forgo(hub.journal.forgo())
         log.warning("this hub lost its lease, and dropped %d requests: another hub has taken over", dropped)

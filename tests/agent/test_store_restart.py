@@ -105,7 +105,7 @@ def test_what_is_put_back_is_what_was_kept() -> None:
     store.keepers.append(told.append)
     store.restore([before])
     after = store.read(before.key)
-    assert after == before
+    assert after == replace(before, sequence=after.sequence)
     assert told == []
     assert store.retention.chars == 3 + (1 + 8 + 2) + 3 + sum(map(weigh_message, placed))
     assert store.feed(before.key).closed

@@ -15,6 +15,7 @@ import pytest
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.ledger.postgres.place import Place
+from fleetsim.caller.ledger.postgres.schema import VERSION
 from tests.cli.test_shared_keys import SEALING
 from tests.cli.world import Shell
 from tests.house.tree import TOP
@@ -118,7 +119,11 @@ async def test_hubs_of_two_versions_work_side_by_side_until_one_is_too_old(tmp_p
             return "done"
 
         fleet = Fleet(tmp_path, server, await stack.enter_async_context(agent.serving()))
-        old, newer, newest = fleet.shell("old"), fleet.shell("newer", "1"), fleet.shell("newest", "1 3")
+        old, newer, newest = (
+            fleet.shell("old"),
+            fleet.shell("newer", f"{VERSION}"),
+            fleet.shell("newest", f"{VERSION} {VERSION + 2}"),
+        )
         of_old: list[str] = []
         of_newer: list[str] = []
 

@@ -100,7 +100,9 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair(server: Server, schema: str, *, lease_s: float = 30.0) -> AsyncIterator[Pair]:
+async def pair(
+    server: Server, schema: str, *, lease_s: float = 30.0, agent: Callable[..., Agent] = agent_of
+) -> AsyncIterator[Pair]:
     place = Place.read(server.url(schema), password=True)
     async with AsyncExitStack() as stack:
         runtime: Runtime = await stack.enter_async_context(running_runtime(seed=1))
@@ -108,7 +110,7 @@ async def pair(server: Server, schema: str, *, lease_s: float = 30.0) -> AsyncIt
         listeners = [listen("127.0.0.1", 0) for _ in range(2)]
         urls = tuple(f"http://127.0.0.1:{one.getsockname()[1]}" for one in listeners)
         calls: list[str] = []
-        agent_url = await stack.enter_async_context(agent_of(calls, urls).serving())
+        agent_url = await stack.enter_async_context(agent(calls, urls).serving())
         hubs: list[Hub] = []
         stacks: list[AsyncExitStack] = []
         for number, listener in enumerate(listeners):

@@ -17,6 +17,7 @@ from fleetsim.caller.ledger.interface import RECENT_MAX, LedgerLimits, SharedLed
 from fleetsim.caller.ledger.postgres import verbs
 from fleetsim.caller.ledger.postgres.place import Place
 from fleetsim.caller.ledger.postgres.storage import Storage, Verb, explain
+from fleetsim.caller.ledger.postgres.tasks import SharedTaskRows
 from fleetsim.caller.ledger.records import (
     CardSnapshot,
     EarlyWebhook,
@@ -56,6 +57,7 @@ class PostgresLedger(StoredLedger, SharedLedger):
     def __init__(self, storage: Storage, limits: LedgerLimits, *, lease_s: float) -> None:
         super().__init__(storage, limits)
         self.lease_s = lease_s
+        self.tasks = SharedTaskRows(storage, self._write, self._read)
 
     async def _write(self, verb: Verb, call: Any, *ids: str) -> Any:
         """Run a write; without ``ids`` it concerns every id."""
@@ -432,10 +434,7 @@ def open_postgres(
     """The ledger at ``place``; tables are created if missing. Use as ``async with``; entering raises ConfigError.
 
     A hub that starts again under its ``name`` takes over the requests of its earlier process at once.
-
-    Raises:
-        ConfigError: the limits have ``bytes_max``. PostgreSQL reuses the space of deleted rows and does not give it
-            back, so its size would never come below a limit, and every outcome would go.
+    ConfigError, too, for ``bytes_max``: PostgreSQL gives no space back, so every outcome would go.
     """
     bounds = limits or LedgerLimits()
     if bounds.bytes_max is not None:

@@ -92,6 +92,21 @@ CREATE INDEX events_by_agent ON events (agent, seq);
 CREATE INDEX events_accepted ON events (accepted_id) WHERE accepted_id IS NOT NULL;
 """
 
+_TASKS = """
+CREATE TABLE a2a_tasks (
+    owner text COLLATE "C" NOT NULL, task_id text COLLATE "C" NOT NULL, context_id text NOT NULL, state text NOT NULL,
+    changed bigint NOT NULL, body text NOT NULL, hub bigint NOT NULL DEFAULT this_hub(), PRIMARY KEY (owner, task_id));
+CREATE INDEX a2a_tasks_changed ON a2a_tasks (owner, changed);
+CREATE INDEX a2a_tasks_owned ON a2a_tasks (hub);
+
+CREATE TABLE a2a_calls (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, owner text COLLATE "C" NOT NULL,
+    task_id text COLLATE "C" NOT NULL, body text NOT NULL, reply text, hub bigint NOT NULL DEFAULT this_hub(),
+    FOREIGN KEY (owner, task_id) REFERENCES a2a_tasks ON DELETE CASCADE);
+CREATE INDEX a2a_calls_by_task ON a2a_calls (owner, task_id);
+"""
+"""The tasks of the hubs as A2A agents, and calls about them that reached a hub that does not own the task."""
+
 
 class Migration(NamedTuple):
     """Statements that make the next version. ``oldest`` is the oldest version whose hubs may write after them."""
@@ -100,7 +115,7 @@ class Migration(NamedTuple):
     oldest: int
 
 
-MIGRATIONS: tuple[Migration, ...] = (Migration(_TABLES, oldest=1),)
+MIGRATIONS: tuple[Migration, ...] = (Migration(_TABLES, oldest=1), Migration(_TASKS, oldest=1))
 """Version n is made from version n - 1 by the n-th of these."""
 
 VERSION = len(MIGRATIONS)

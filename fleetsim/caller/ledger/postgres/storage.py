@@ -34,8 +34,7 @@ CONNECT_S = 10.0
 COMMAND_S = 20.0
 """Seconds that a read may take: longer ones mean a connection that was cut without a word."""
 WRITE_S_MIN, WRITES_PER_LEASE = 2.0, 6
-"""The writer waits this part of a lease for a connection or a statement: a write that comes later than the lease is
-useless, and its caller should try another hub meanwhile."""
+"""The writer waits this part of a lease for a connection or a statement: its caller may try another hub meanwhile."""
 RETRY_S = 0.5
 """Seconds between two attempts to connect after the server was lost."""
 
@@ -60,6 +59,7 @@ _CORRUPT = (asyncpg.DataCorruptedError, asyncpg.IndexCorruptedError)
 _CLEAR = """DELETE FROM hubs WHERE ended_at < clock_timestamp() - interval '1 day'
     AND NOT EXISTS (SELECT FROM requests WHERE phase <> 'closed' AND requests.hub = hubs.hub)
     AND NOT EXISTS (SELECT FROM runs WHERE status = 'running' AND runs.hub = hubs.hub)
+    AND NOT EXISTS (SELECT FROM a2a_tasks WHERE a2a_tasks.hub = hubs.hub)
     AND NOT EXISTS (SELECT FROM outcomes JOIN requests USING (correlation_id)
         WHERE NOT announced AND requests.hub = hubs.hub)"""
 """Each start of a hub adds a row, and a take-over looks at all that have ended: old ones that own nothing go."""

@@ -61,7 +61,7 @@ async def accept(connection: Connection, calls: Sequence[AcceptCall]) -> Sequenc
             rows = await connection.fetch(
                 f"INSERT INTO runs ({_RUN}) SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[],"
                 " $5::bigint[], $6::text[]) ON CONFLICT (ceremony_id, scheduled_at) DO NOTHING RETURNING run_id",
-                *_columns(claims),
+                *columns(claims),
             )
             claimed = {row[0] for row in rows}
         accepted = [call.run is None or call.run[0] in claimed for call in calls]
@@ -69,7 +69,7 @@ async def accept(connection: Connection, calls: Sequence[AcceptCall]) -> Sequenc
         if records:
             await connection.execute(
                 f"INSERT INTO requests ({_REQUEST}) SELECT {_REQUEST} FROM {_REQUESTS} ORDER BY place",
-                *_columns(records),
+                *columns(records),
             )
     except asyncpg.UniqueViolationError as error:
         raise ValueError(f"an id is already in use ({error})") from None
@@ -81,7 +81,7 @@ async def update(connection: Connection, calls: Sequence[list[tuple[Any, ...]]])
         "UPDATE requests SET phase = new.phase, task_id = new.task_id, dialect = new.dialect,"
         f" streaming = new.streaming, push = new.push, body = new.body FROM {_REQUESTS}"
         f" WHERE requests.correlation_id = new.correlation_id AND {_MINE}",
-        *_columns([row for rows in calls for row in rows]),
+        *columns([row for rows in calls for row in rows]),
     )
     return [None] * len(calls)
 
@@ -101,7 +101,7 @@ async def close(connection: Connection, calls: Sequence[tuple[Any, ...]]) -> Seq
             WHERE questions.correlation_id = new.correlation_id AND state = 'open'),
         dropped AS (DELETE FROM webhooks USING closed WHERE webhooks.correlation_id = closed.correlation_id)
         SELECT correlation_id FROM closed""",
-        *_columns(calls),
+        *columns(calls),
     )
     closed = {row[0] for row in rows}
     return [call[0] in closed for call in calls]
@@ -114,7 +114,7 @@ async def keep_webhook(connection: Connection, calls: Sequence[tuple[str, str]])
         f" JOIN requests USING (correlation_id) WHERE {_MINE} FOR SHARE OF requests),"
         " added AS (INSERT INTO webhooks (correlation_id, body) SELECT correlation_id, body FROM open ORDER BY place)"
         " SELECT place FROM open",
-        *_columns(calls),
+        *columns(calls),
     )
     kept = {row[0] for row in rows}
     return [place in kept for place in range(1, len(calls) + 1)]
@@ -128,7 +128,7 @@ async def ask(connection: Connection, calls: Sequence[tuple[str, str, str]]) -> 
         " INSERT INTO questions (question_id, correlation_id, state, body)"
         f" SELECT question_id, correlation_id, '{QuestionState.OPEN.value}', body FROM open ORDER BY place"
         " ON CONFLICT (question_id) DO NOTHING RETURNING question_id",
-        *_columns(calls),
+        *columns(calls),
     )
     asked = {row[0] for row in rows}
     return [call[0] in asked for call in calls]
@@ -155,9 +155,9 @@ async def pass_on(connection: Connection, calls: Sequence[tuple[str, str, str]])
         "INSERT INTO signals (correlation_id, kind, body) SELECT new.correlation_id, kind, new.body"
         " FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS new (correlation_id, kind, body, place)"
         " JOIN requests USING (correlation_id) WHERE phase <> 'closed' ORDER BY place RETURNING correlation_id",
-        *_columns(calls),
+        *columns(calls),
     )
-    await _notify(connection, "messages")
+    await notify(connection, "messages")
     passed = {row[0] for row in rows}
     return [call[0] in passed for call in calls]
 
@@ -214,7 +214,7 @@ async def take_over(connection: Connection, calls: Sequence[int]) -> Sequence[tu
     return [*[([], [], [])] * (len(calls) - 1), (opened, closed, runs)]
 
 
-async def _notify(connection: Connection, what: str) -> None:
+async def notify(connection: Connection, what: str) -> None:
     """Let the other hubs look at once."""
     await connection.execute("SELECT pg_notify(current_schema(), $1)", what)
 
@@ -253,7 +253,7 @@ async def append(connection: Connection, calls: Sequence[AppendCall]) -> Sequenc
         await connection.execute(
             "INSERT INTO events (seq, at, agent, accepted_id, body)"
             " SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[])",
-            *_columns([(row[0] or next(numbers), *row[1:]) for row in rows]),
+            *columns([(row[0] or next(numbers), *row[1:]) for row in rows]),
         )
     except asyncpg.UniqueViolationError:
         raise ValueError("an event number was used twice") from None
@@ -262,7 +262,7 @@ async def append(connection: Connection, calls: Sequence[AppendCall]) -> Sequenc
         await connection.execute(
             "UPDATE outcomes SET announced = true WHERE correlation_id = ANY ($1::text[])", announced
         )
-    await _notify(connection, "events")
+    await notify(connection, "events")
     return [None] * len(calls)
 
 
@@ -330,7 +330,7 @@ _REQUESTS = (
 )
 
 
-def _columns(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
+def columns(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
     """Rows as arrays, one for each column."""
     return [list(column) for column in zip(*rows, strict=True)]
 
