@@ -232,6 +232,59 @@ async def test_a_commit_without_a_reply_is_confirmed_if_it_reached_the_server_an
             assert await ledger.close(outcome("c-1")) is not reaches
 
 
+SYNC = b"S\x00\x00\x00\x04"
+
+
+class HubStopper:
+    """A proxy that lets a hub stand still in the middle of a message. Once ``armed``, the last bytes of the next
+    statement of a transaction stay with it, as do all later ones, and the connection stays open.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.armed = False
+        self.stopped = asyncio.Event()
+        self._server = server
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, here = await asyncio.open_connection("127.0.0.1", self._server.port)
+        back = asyncio.ensure_future(CommitCutter._back(there, writer))
+        begun = False
+        while (data := await reader.read(65_536)) and not self.stopped.is_set():
+            if self.armed and begun and data.endswith(SYNC):
+                here.write(data.removesuffix(SYNC))
+                self.stopped.set()
+                await asyncio.wait([back])  # until the server ends the session
+                break
+            begun = b"BEGIN" in data
+            here.write(data)
+        back.cancel()
+        for end in (here, writer):
+            end.close()
+            with suppress(OSError):
+                await end.wait_closed()
+
+
+async def test_a_hub_that_stops_in_the_middle_of_a_message_loses_its_requests(server: Server) -> None:
+    stopper = HubStopper(server)
+    async with await asyncio.start_server(stopper.serve, "127.0.0.1", 0) as proxy:
+        port = proxy.sockets[0].getsockname()[1]
+        place = Place.read(server.url().replace(f":{server.port}/", f":{port}/"), password=True)
+        async with (
+            open_postgres(Place.read(server.url(), password=True), name="other", lease_s=2.0) as other,
+            open_postgres(place, name="stopped", lease_s=2.0) as ledger,
+        ):
+            await ledger.accept([record("c-1")])
+            stopper.armed = True
+            write = asyncio.ensure_future(ledger.accept([record("c-2")]))
+            await stopper.stopped.wait()
+            async with asyncio.timeout(10):
+                while not (taken := await other.take_over()):  # noqa: ASYNC110 - the lease has no event
+                    await asyncio.sleep(0.1)
+            assert [one.request.correlation_id for one in taken.requests] == ["c-1"]
+            with pytest.raises(NotAccepting):
+                await write
+
+
 SLOW = """
 CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1); RETURN NULL; END';
 CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON outcomes DEFERRABLE INITIALLY DEFERRED

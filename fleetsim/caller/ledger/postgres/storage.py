@@ -51,6 +51,7 @@ _PASSING = (
     asyncpg.InsufficientResourcesError,
     asyncpg.TransactionRollbackError,
     asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.TransactionTimeoutError,
     asyncpg.ObjectNotInPrerequisiteStateError,
     asyncpg.ReadOnlySQLTransactionError,
 )
@@ -256,8 +257,15 @@ class Storage:
         self._writer, self.renewed, self.lost = connection, before, False
 
     async def _own(self, connection: Connection) -> None:
-        """Let the connection's new rows belong to this hub."""
+        """Let the connection's new rows belong to this hub, and limit the time of its transactions.
+
+        Each holds the row of this hub. The idle time alone does not end one of a hub that stopped in the middle of a
+        message: to PostgreSQL, that session is active.
+        """
         await connection.execute("SELECT set_config('fleetsim.hub', $1, false)", str(self.hub))
+        if connection.get_server_version() >= (17,):
+            limit_ms = max(1_000, round(self._lease_s * 1_000 / 2))
+            await connection.execute("SELECT set_config('transaction_timeout', $1, false)", str(limit_ms))
 
     @property
     def _settings(self) -> dict[str, str]:
