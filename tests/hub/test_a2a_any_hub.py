@@ -96,6 +96,7 @@ async def test_a_task_is_read_and_canceled_at_another_hub(server: Server, dialec
     async with two(server, "cancels", dialect) as (fleet, first, second):
         task = await sent(first, message("long", "ponder"))
         assert (await until(second, task.task_id, TaskState.WORKING)).context_id == task.context_id
+        await fleet.until(lambda: said(fleet.calls))  # a cancel before the request is accepted leaves no outcome
         canceled = await second.call(CancelTask(task_id=task.task_id))
         assert canceled.state is TaskState.CANCELED
         assert (await until(first, task.task_id, *TERMINAL)).state is TaskState.CANCELED
