@@ -111,7 +111,7 @@ async def test_an_interceptor_changes_refuses_and_answers_for_what_is_behind_it(
     watch.close()
     with pytest.raises(InvalidParams):
         await made.operations.stream(SendMessage(message=said("no")), V03)
-    assert made.operations.dialect_of(ANYONE, task.task_id) == "0.3"
+    assert await made.operations.dialect_of(ANYONE, task.task_id) == "0.3"
 
 
 # -- a message for a task that is there ----------------------------------------------------------------

@@ -117,7 +117,7 @@ class Sharing(Interceptor):
         now = [(task, await task_of(self.inner, task.task_id, caller)) for task in self._burst]
         self._burst = tuple(task for task, seen in now if seen and seen.state is TaskState.SUBMITTED)
         for task in self._burst if len(self._burst) >= BURST - 1 else ():
-            if self.dialect_of(caller.owner, task.task_id) == caller.behaviour.dialect:
+            if await self.dialect_of(caller.owner, task.task_id) == caller.behaviour.dialect:
                 return await super().call(GetTask(task_id=task.task_id), caller)
         begun = await super().call(call, caller)
         if isinstance(begun, Task):
