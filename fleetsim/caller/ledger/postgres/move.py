@@ -40,8 +40,8 @@ Row: TypeAlias = dict[str, Any]
 TABLES = ("runs", "requests", "outcomes", "questions", "webhooks", "cards", "events")
 """The tables of both forms, in the order of filling. SQLite has a part of ``requests`` in ``contents``."""
 
-NOT_MOVED = frozenset({"hubs", "journal", "secrets", "signals", "schema_version", "moved"})
-"""Tables in PostgreSQL that are about hubs."""
+NOT_MOVED = frozenset({"hubs", "journal", "secrets", "signals", "schema_version", "moved", "a2a_tasks", "a2a_calls"})
+"""Tables in PostgreSQL that are about hubs, or about tasks that a hub keeps in a file of its own (``a2a-tasks.db``)."""
 
 _BATCH = 1_000
 _OWN = {"seq", "sum", "chain", "hub"}
