@@ -308,7 +308,7 @@ def play_seeds(common: CommonOptions, source: ScenarioSource, options: RunOption
     Ctrl-C, SIGTERM and a closed terminal report the seeds until then. ``options.covered``: a kind of trouble or an
     invariant that no seed met is a failure, too.
     """
-    coverage, began = Coverage(), time.perf_counter()
+    coverage, began = Coverage(hubs=source.scenario.hubs), time.perf_counter()
     say = _Progress(common, began)
     stopped, lost, smaller = False, None, None
     try:

@@ -151,7 +151,11 @@ def _polled_at_once(run: Run) -> Iterator[Violation | None]:
             yield None
 
 
-@invariant("I-33", "a hub sends nothing about a request that another hub has taken over")
+TAKEN_OVER = "I-33"
+"""The rule that has cases only where several hubs share a ledger."""
+
+
+@invariant(TAKEN_OVER, "a hub sends nothing about a request that another hub has taken over")
 def _fenced(run: Run) -> Iterator[Violation | None]:
     """Polls change nothing, and may be under way. A send in the moment of the take-over may be that of either hub."""
     owners: dict[str, list[RequestsTaken]] = defaultdict(list)

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
-from fleetsim.sim.call_invariants import Violation
+from fleetsim.sim.call_invariants import TAKEN_OVER, Violation
 from fleetsim.sim.generated import generated
 from fleetsim.sim.invariants import INVARIANTS
 from fleetsim.sim.live import played
@@ -25,7 +25,7 @@ from fleetsim.sim.quantities import in_words, seconds_of
 from fleetsim.sim.report import Result
 from fleetsim.sim.report_formats import SHOWN_MAX
 from fleetsim.sim.scenario import Scenario, parse_scenario, scenario_text, with_mix_written, with_seed
-from fleetsim.sim.troubles import KINDS
+from fleetsim.sim.troubles import KINDS, OF_SEVERAL_HUBS
 
 AHEAD = 2
 """Seeds that wait per worker, so that no worker is idle while another plays a long one."""
@@ -111,8 +111,9 @@ def run_seeds(
 
 @dataclass(slots=True)
 class Coverage:
-    """The sum of many seeds. Kinds of trouble and invariants that no seed met have 0."""
+    """The sum of many seeds, each with ``hubs`` hubs. Kinds of trouble and invariants that no seed met have 0."""
 
+    hubs: int = 1
     runs: int = 0
     first: int | None = None
     last: int | None = None
@@ -129,9 +130,10 @@ class Coverage:
     """The seeds of each worker of a cluster, by its name."""
 
     def never_met(self) -> tuple[str, ...]:
-        """Kinds of trouble that never came or met no message, and invariants without a case."""
+        """Kinds of trouble that never came or met no message, and invariants without a case, of those that can be."""
         idle = [name for name, kind in KINDS.items() if not (self.hits if kind.fault else self.times)[name]]
-        return (*idle, *(number for number, cases in self.cases.items() if not cases))
+        idle += [number for number, cases in self.cases.items() if not cases]
+        return tuple(name for name in idle if self.hubs > 1 or name not in (*OF_SEVERAL_HUBS, TAKEN_OVER))
 
     def add(self, run: SeedRun) -> None:
         """Adds the result of a seed."""

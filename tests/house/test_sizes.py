@@ -26,7 +26,7 @@ BUDGET = {
     "model": 3_245,
     "pytest_plugin": 506,
     "runtime": 6_383,
-    "sim": 9_607,
+    "sim": 9_613,
     "testbed": 2_411,
     "wire": 3_408,
 }
