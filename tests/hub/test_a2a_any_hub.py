@@ -288,7 +288,7 @@ async def test_a_webhook_that_a_lost_hub_owed_is_sent_once_by_another(
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_task_of_a_hub_that_stops_goes_on_at_another(server: Server, dialect: str) -> None:
-    async with two(server, "stops", dialect) as (fleet, first, second):
+    async with two(server, "stops", dialect, poll_s=1.0) as (fleet, first, second):
         task = await sent(first, message("go", "ask"))
         question = await until(first, task.task_id, TaskState.INPUT_REQUIRED)
         await fleet.leave()

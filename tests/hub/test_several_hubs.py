@@ -101,8 +101,9 @@ class Pair:
 
 @asynccontextmanager
 async def pair(
-    server: Server, schema: str, *, lease_s: float = 30.0, agent: Callable[..., Agent] = agent_of
+    server: Server, schema: str, *, lease_s: float = 30.0, poll_s: float = 30.0, agent: Callable[..., Agent] = agent_of
 ) -> AsyncIterator[Pair]:
+    """``poll_s``: when a hub has left, webhooks of the other one do not arrive, and polls must find the end."""
     place = Place.read(server.url(schema), password=True)
     async with AsyncExitStack() as stack:
         runtime: Runtime = await stack.enter_async_context(running_runtime(seed=1))
@@ -114,7 +115,7 @@ async def pair(
         hubs: list[Hub] = []
         stacks: list[AsyncExitStack] = []
         for number, listener in enumerate(listeners):
-            settings = FleetSettings(base_url=urls[1 - number], poll_interval_s=30.0, lease_s=lease_s)
+            settings = FleetSettings(base_url=urls[1 - number], poll_interval_s=poll_s, lease_s=lease_s)
             config = FleetConfig(agents=(AgentEntry(name="quinn", url=f"{agent_url}/a2a"),), settings=settings)
             ledger = open_postgres(place, name=f"hub {number}", lease_s=lease_s)
             of_hub = await stack.enter_async_context(AsyncExitStack())
@@ -240,7 +241,7 @@ async def test_a_hub_whose_ledger_does_not_answer_says_that_it_is_not_ready_unti
 
 
 async def test_a_hub_that_stops_hands_its_requests_over(server: Server) -> None:
-    async with pair(server, "leaves") as fleet:
+    async with pair(server, "leaves", poll_s=1.0) as fleet:
         (cid,) = await fleet.remote[0].submit({"text": "go", "skill": "ask"})
         question = await fleet.asked(0)
         await fleet.leave()
