@@ -30,6 +30,7 @@ from fleetsim.testbed.loop import VirtualLoop
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.ports import held_port
+from tests.postgres import Server
 from tests.scale import scaled
 
 # How long an example takes is the machine's business, and a submission is judged on the same examples each time.
@@ -127,6 +128,15 @@ def pytest_asyncio_loop_factories(
     if any(item.get_closest_marker(name) for name in REAL_TIME_MARKS):
         return {"real": asyncio.new_event_loop}
     return {"virtual": VirtualLoop}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A PostgreSQL for the tests of a module, for ``make pg``. Each test uses a schema of its own."""
+    running = Server()
+    running.start()
+    yield running
+    running.close()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import ClassVar, Self
 
 import pytest
@@ -22,14 +21,6 @@ from tests.scale import scaled
 pytestmark = [pytest.mark.pg, pytest.mark.sockets]
 
 _schemas = (f"fleet_{number}" for number in itertools.count())
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    running = Server()
-    running.start()
-    yield running
-    running.close()
 
 
 class OwningLedger(PostgresLedger):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,14 +22,6 @@ pytestmark = [pytest.mark.pg, pytest.mark.sockets]
 
 BESIDE = f"INSERT INTO schema_version (version, oldest, program) VALUES ({VERSION + 1}, {VERSION}, '99.1')"
 BREAKING = f"INSERT INTO schema_version (version, oldest, program) VALUES ({VERSION + 1}, {VERSION + 1}, '99.1')"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    running = Server()
-    running.start()
-    yield running
-    running.close()
 
 
 @pytest.fixture

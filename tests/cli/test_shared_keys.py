@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
@@ -26,14 +25,6 @@ pytestmark = [pytest.mark.pg, pytest.mark.sockets]
 
 SEALING, OTHER = (base64.b64encode(bytes([n]) * 32).decode() for n in (1, 2))
 IDS = virtual_runtime().ids
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    running = Server()
-    running.start()
-    yield running
-    running.close()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -29,14 +29,6 @@ from tests.postgres import Server
 pytestmark = [pytest.mark.pg, pytest.mark.sockets]
 
 DIALECTS = ("1.0", "0.3")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    running = Server()
-    running.start()
-    yield running
-    running.close()
 
 
 def talker(calls: list[str], hubs: tuple[str, ...]) -> Agent:

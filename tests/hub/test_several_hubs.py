@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -33,14 +33,6 @@ from tests.postgres import Server
 pytestmark = [pytest.mark.pg, pytest.mark.sockets]
 
 SOON_S = 20.0
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    running = Server()
-    running.start()
-    yield running
-    running.close()
 
 
 def agent_of(calls: list[str], hubs: tuple[str, ...]) -> Agent:
