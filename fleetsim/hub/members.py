@@ -131,7 +131,7 @@ class Membership:
                 if "hubs" in kinds or loop.time() >= self._renew_at:
                     await self.take_over()
                     await self._take_messages()
-                if not kinds or "messages" in kinds:
+                if "messages" in kinds:  # also calls about tasks that were adopted just now
                     await self._hub.a2a.take_calls()
             except NotAccepting as error:
                 log.debug("the other hubs cannot be followed: %s", error)
