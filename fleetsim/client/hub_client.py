@@ -506,11 +506,14 @@ class HubClient:
             content = parse_untrusted(reply.body, bytes_max=REPLY_BYTES_MAX)
         except WireError:
             content = None
-        if not isinstance(content, dict):
-            raise WireError(f"{self.url} did not answer as a hub does (HTTP {reply.status})")
-        if reply.status < 300:
+        if isinstance(content, dict) and reply.status < 300:
             return content.get("data", content)
-        message = one_line(str(content.get("error") or f"HTTP {reply.status}"), 500)
+        if not isinstance(content, dict) or not isinstance(content.get("error"), str):
+            raise WireError(
+                f"{self.url} does not reply as a hub does (HTTP {reply.status})",
+                hint=f"check the address; if an agent is there, call it: fleetsim card {self.url}",
+            )
+        message = one_line(content["error"] or f"HTTP {reply.status}", 500)
         hint = one_line(str(content["hint"]), 300) if content.get("hint") else None
         if kind := _ERRORS.get(str(content.get("code"))):
             raise kind(message, hint=hint)

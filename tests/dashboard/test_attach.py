@@ -20,7 +20,7 @@ from fleetsim.cli.dashboard import version_note
 from fleetsim.client.hub_client import HubClient
 from fleetsim.client.hub_events import HubEvents
 from fleetsim.dashboard.feed import AttachedFeed
-from fleetsim.model.errors import AuthRefused, HttpRefused, UnknownTarget, Unreachable
+from fleetsim.model.errors import AuthRefused, HttpRefused, UnknownTarget, Unreachable, WireError
 from fleetsim.model.task import DataPart, FilePart
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.runtime.workers import Workers
@@ -97,6 +97,13 @@ async def test_a_wrong_key_ends_the_feed_with_the_refusal() -> None:
         feed = aiter(AttachedFeed(HubEvents(lambda: t.agents_client("not the key"))))
         with pytest.raises((AuthRefused, HttpRefused)):
             await next_events(feed, 1)
+
+
+async def test_an_agent_instead_of_a_hub_is_a_broken_reply_with_a_next_step() -> None:
+    async with local_hub(worker()) as t:
+        with pytest.raises(WireError) as refused:
+            await HubClient("http://quinn.example:8000", api_key="k", runtime=t.runtime).get("/whoami")
+        assert "fleetsim card http://quinn.example:8000" in str(refused.value.hint)
 
 
 async def test_an_answer_typed_at_an_attached_screen_reaches_the_agent() -> None:
