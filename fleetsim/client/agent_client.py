@@ -21,6 +21,7 @@ from fleetsim.client.follow import WAIT_S, Ask, FellBack, Following, OutgoingMes
 from fleetsim.client.http import AgentHttp, AgentUrl, ClientLimits, FoundCard
 from fleetsim.client.results import SentTask
 from fleetsim.client.stream import EventStream
+from fleetsim.client.ways import Ways
 from fleetsim.model.call import (
     Call,
     CancelTask,
@@ -39,7 +40,7 @@ from fleetsim.model.call import (
     TaskPush,
 )
 from fleetsim.model.card import AgentCard
-from fleetsim.model.errors import ConfigError, FleetsimError, HttpRefused, MethodNotFound, NoSharedInterface, WireError
+from fleetsim.model.errors import ConfigError, HttpRefused, MethodNotFound, NoSharedInterface, WireError
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.extensions import required_extensions
 from fleetsim.model.limits import check_text
@@ -50,7 +51,7 @@ from fleetsim.runtime.ports import Runtime, Transport, Turns, WayOut
 from fleetsim.runtime.real import real_runtime
 from fleetsim.runtime.sse import StreamLimits
 from fleetsim.wire import dialect as wire
-from fleetsim.wire.choice import Choice, choose, refuses_dialect
+from fleetsim.wire.choice import Choice, choose
 
 if TYPE_CHECKING:
     from fleetsim.runtime.http_given import Given
@@ -131,7 +132,7 @@ class AgentClient:
         self._etag = ""
         self._spoken = ""
         self._choice: Choice | None = None
-        self._stream_method = ""
+        self._ways = Ways()
         self._discovering = asyncio.Lock()
 
     @property
@@ -217,6 +218,7 @@ class AgentClient:
         """Use ``card`` from now on, as if discovered at ``found_at``, and say how the agent will be called."""
         if self.card is not None and card.interfaces != self.card.interfaces:
             self._spoken = ""  # another card may be a mended one
+            self._ways.forget()
         self._choice = self._choose(card, found_at)
         self.card, self.card_at, self._etag, self._public = card, found_at, "", None
         self._http.requested = in_words(requested_schemes(card))
@@ -296,46 +298,27 @@ class AgentClient:
 
         A send or read whose dialect the agent refuses is made once more in the other one, since nothing was done. If
         that works, the agent is called so from then on."""
-        ways = self._ways(call, await self._way_out(call, choice, timeout_s), choice)
+        out = await self._way_out(call, choice, timeout_s)
         return await self._first_known(
-            ways, lambda way, _: self._http.call(self.runtime, call, way, headers, timeout_s, turns)
+            call, out, choice, lambda way, _: self._http.call(self.runtime, call, way, headers, timeout_s, turns)
         )
 
-    async def _first_known(self, ways: list[tuple[Choice, str]], make: Callable[[Choice, str], Awaitable[T]]) -> T:
-        """The result in the first way that the agent knows. Raises the first refusal if it knows none, with the card's
-        address if that is of another origin: the agent may be there, and something else here."""
-        refused: FleetsimError | None = None
+    async def _first_known(
+        self, call: Call, out: Choice, choice: Choice | None, make: Callable[[Choice, str], Awaitable[T]]
+    ) -> T:
+        """The result in the first way that the agent knows. A refusal has the card's address if that is of another
+        origin: the agent may be there, and something else here."""
+        other = self._choice.other if choice is None and self._choice is not None else None
         try:
-            for way, method in ways:
-                if refused is not None and way is ways[0][0] and not isinstance(refused, MethodNotFound):
-                    continue
-                try:
-                    result = await make(way, method)
-                except FleetsimError as error:
-                    refused = refused or error
-                    if not refuses_dialect(error):
-                        raise
-                else:
-                    self._stream_method = method or self._stream_method
-                    if way is not ways[0][0]:
-                        self.speak(way.dialect_name)
-                    return result
-            assert refused is not None  # there is always a first way
-            raise refused
+            result, way = await self._ways.first_known(call, out, other, make)
         except (HttpRefused, WireError, MethodNotFound) as error:
             if self._choice is not None and self._choice.elsewhere:
                 told = f"the card names another origin, {self._choice.elsewhere}: configure that as the agent's url"
                 error.args = (f"{error}; {told}",)
             raise
-
-    def _ways(self, call: Call, out: Choice, choice: Choice | None) -> list[tuple[Choice, str]]:
-        """How a call may go out: a stream also by its method's alias, a message and a look at a task also in the other
-        dialect. An agent that speaks the dialect may lack other methods (decision 0013)."""
-        streams = wire.dialect(out.dialect_name).methods[Operation.STREAM]
-        names = streams if call.operation is Operation.STREAM else ("",)
-        ways = [(out, name) for name in sorted(names, key=lambda name: name != self._stream_method)]
-        chosen = self._choice if choice is None and isinstance(call, SendMessage | GetTask) else None
-        return ways if chosen is None or chosen.other is None else [*ways, (chosen.other, "")]
+        if way.dialect_name != out.dialect_name:
+            self.speak(way.dialect_name)
+        return result
 
     async def _way_out(self, call: Call, choice: Choice | None, timeout_s: float | None = None) -> Choice:
         """How a call is made. Nothing is sent of one that is too long, or that the agent offers no way for.
@@ -368,10 +351,12 @@ class AgentClient:
         if isinstance(call, SendMessage) and call.operation is Operation.SEND:
             call = structs.replace(call, operation=Operation.STREAM)
         limits = limits or self.limits.stream
-        ways = self._ways(call, await self._way_out(call, choice), choice)
+        out = await self._way_out(call, choice)
         async with AsyncExitStack() as opened:
             yield await self._first_known(
-                ways,
+                call,
+                out,
+                choice,
                 lambda way, method: opened.enter_async_context(
                     self._http.stream(self.runtime, call, way, headers, limits, turns, method=method)
                 ),

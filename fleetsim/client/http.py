@@ -368,7 +368,8 @@ class AgentHttp:
             result = read_result(asked, answer.status, answer.headers, body, now)
         except TaskNotFound as error:
             task_id = call.message.task_id if isinstance(call, SendMessage) else getattr(call, "task_id", None)
-            method = asked.dialect.method(asked.operation)
+            spoken = asked.dialect
+            method = " ".join(spoken.paths.get(asked.operation) or (spoken.method(asked.operation),))
             told = f"{asked.where}: {method} found no task {one_line(task_id or '', 200)}: {error}"
             raise TaskNotFound(told, data=error.data, code=error.wire_code) from error
         try:

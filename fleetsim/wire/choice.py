@@ -14,7 +14,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fleetsim.model.card import AgentCard, AgentInterface
-from fleetsim.model.errors import ConfigError, HttpRefused, InvalidRequest, MethodNotFound, VersionNotSupported
+from fleetsim.model.errors import (
+    ConfigError,
+    HttpRefused,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+    ParseError,
+    VersionNotSupported,
+)
 from fleetsim.model.text import one_line
 from fleetsim.wire.cards import is_current, major_minor
 from fleetsim.wire.dialect import DIALECTS, UNSAID, dialect_of_version, other_dialect
@@ -71,6 +79,22 @@ def refuses_dialect(error: Exception) -> bool:
     if isinstance(error, HttpRefused):
         return error.status == 400 and "version" in error.said.lower()
     return isinstance(error, MethodNotFound | VersionNotSupported | InvalidRequest)
+
+
+def refuses_spelling(error: Exception) -> bool:
+    """Whether an agent refused a request because it could not read its objects, or may have done so."""
+    if isinstance(error, HttpRefused):
+        return error.status in {400, 422}
+    return isinstance(error, InvalidParams | InvalidRequest | ParseError)
+
+
+def respelled(choice: Choice) -> Choice | None:
+    """The same way with 0.3's other objects over HTTP+JSON (decision 50); None if there are no others."""
+    known = DIALECTS[choice.dialect_name]
+    if known.at("/v1") is known.at(choice.url):
+        return None
+    parts = urlsplit(choice.url)
+    return replace(choice, url=parts._replace(path=f"{parts.path.rstrip('/')}/v1").geturl())
 
 
 def disagreement(spoken: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from fleetsim.model.errors import (
     AuthRefused,
     HttpRefused,
     InternalError,
+    InvalidParams,
     TaskNotCancelable,
     TaskNotFound,
     UnsupportedOperation,
@@ -26,6 +28,7 @@ from fleetsim.model.errors import (
 from fleetsim.model.task import DataPart, FilePart, TaskState
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
+from fleetsim.wire.dialect import read_card
 
 ORIGIN = "http://agent.example"
 BOTH = pytest.mark.parametrize("dialect", ["1.0+http", "0.3+http"])
@@ -91,6 +94,64 @@ async def test_a_task_is_read_joined_and_cancelled(runtime: Runtime, network: Me
             assert [task.task_id for task in page.tasks] == [begun.id]
         with pytest.raises(AuthRefused):
             await AgentClient(f"{ORIGIN}/a2a", runtime=runtime, dialect=dialect).get(begun.id)
+
+
+def of_the_text(strict: bool) -> tuple[Callable[..., Awaitable[None]], list[tuple[str, str, int]]]:
+    """An agent of 0.3 over HTTP+JSON as the specification's text has it: below ``/v1``, with the objects of JSON-RPC.
+
+    A strict one refuses what it cannot read with a status alone. The list holds its requests: method, path, status.
+    """
+    agent, seen = worker().app(), []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        async def answer(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                seen.append((scope["method"], scope["path"], message["status"]))
+                if strict and message["status"] == 422:
+                    await Response(status_code=400)(scope, receive, send)
+                    return
+            elif strict and seen and seen[-1][2] == 422:
+                return
+            await send(message)
+
+        path = str(scope.get("path", "")).replace("/a2a/v1/", "/a2a/")
+        await agent({**scope, "path": path, "raw_path": path.encode()}, receive, answer)
+
+    return app, seen
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("pinned", [None, "0.3+http"])
+async def test_the_objects_of_json_rpc_are_tried_where_those_of_the_sdks_are_refused(
+    runtime: Runtime, network: MemoryNetwork, strict: bool, pinned: str | None
+) -> None:
+    app, seen = of_the_text(strict)
+    network.mount(ORIGIN, app)
+    async with network:
+        agent = AgentClient(ORIGIN, runtime=runtime, dialect=pinned, auth_token="key")
+        card = {"name": "text", "skills": [], "url": f"{ORIGIN}/a2a", "protocolVersion": "0.3.0"}
+        agent.adopt(read_card({**card, "preferredTransport": "HTTP+JSON"}))
+        assert (await agent.send_task("hi", parts=(DataPart(data={"n": 1}),))).text == "you said hi"
+        begun = await agent.send_task("ponder", wait=False)
+        assert await anext(agent.resubscribe(begun.id)) is not None
+        await agent.set_push(begun.id, PushConfig(url="https://10.9.9.9/x", token="secret"))
+        assert (await agent.cancel(begun.id)).state is TaskState.CANCELED
+        assert [status for _, _, status in seen if status >= 400] == [422]
+        streamed = AgentClient(ORIGIN, runtime=runtime, dialect=pinned, auth_token="key")
+        streamed.adopt(read_card({**card, "preferredTransport": "HTTP+JSON", "capabilities": {"streaming": True}}))
+        assert [task.text async for task in streamed.follow("hi")][-1] == "you said hi"
+
+
+async def test_both_refusals_are_told_if_neither_spelling_is_taken(runtime: Runtime, network: MemoryNetwork) -> None:
+    app, seen = of_the_text(False)
+    network.mount(ORIGIN, app)
+    async with network:
+        agent = AgentClient(f"{ORIGIN}/a2a", runtime=runtime, dialect="0.3+http", auth_token="key")
+        with pytest.raises(InvalidParams, match=r"parts.*webhook"):
+            await agent.send_task("hi", push=PushConfig(url="http://10.0.0.1/x"))
+        assert [status for _, _, status in seen if status == 422] == [422, 422]
+        with pytest.raises(TaskNotFound, match=r"GET /v1/tasks/\{id\}"):
+            await agent.get("nope")
 
 
 def peer(status: int, body: Any) -> Starlette:
