@@ -19,11 +19,13 @@ import base64
 import gc
 import itertools
 import random
+import re
 import shutil
 import signal
 import statistics
 import tempfile
 import time
+import traceback
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, ExitStack, suppress
@@ -55,6 +57,9 @@ READY_S = 90.0
 """How long hubs may take until they are ready again, on a machine that may be busy."""
 
 DRAIN_S = 180.0
+END_S = 360.0
+"""The last round, the end of all work and the comparison end within this time."""
+
 GRACE_S = 5.0
 """How much longer than the lease a take-over may last on a busy machine."""
 
@@ -193,14 +198,19 @@ class Storm:
         if self.rng.random() < 0.2:
             how = self.rng.choice(("fast", "immediate", "kill"))
             self.seen.faults[f"PostgreSQL {how}"] += 1
+            self.seen.note(f"PostgreSQL {how}")
             await self.restart_database(how)
+            self.seen.note("PostgreSQL is back")
         else:
             hit = self.rng.sample(self.hubs, self.rng.randint(1, len(self.hubs) - 1))
             chosen = [(self.rng.choice(one), hub) for hub in hit]
-            for fault, _ in chosen:
+            for fault, hub in chosen:
                 self.seen.faults[fault.__name__] += 1
+                self.seen.note(f"{fault.__name__} of {hub.name}")
             await asyncio.gather(*(fault(hub) for fault, hub in chosen))
+            self.seen.note("the faults are over")
         await self.all_ready()
+        self.seen.note("all hubs are ready")
         await self.check_now()
 
     async def all_ready(self) -> None:
@@ -235,6 +245,63 @@ class Storm:
                 self.seen.problems += [f"{row} is open still" for row in map(tuple, rows[:10])]
                 return
             await asyncio.sleep(0.5)
+
+    async def run(self, front: str, per_s: float, rounds: int, until: float) -> tuple[int, str]:
+        """Play the rounds, end all work and hubs, and compare. Returns the number of rounds and the figures."""
+        seen, done = self.seen, 0
+        for hub in self.hubs:
+            hub.start()
+        await self.all_ready()
+        connection = await asyncpg.connect(self.database, server_settings={"search_path": "storm"})
+        await connection.execute(TRACES)
+        await connection.close()
+        key = (self.folder / "hub-1" / "api-key").read_text().strip()
+        clients = Clients(self.runtime, front, key, seen, self.rng, per_s=per_s)
+        seen.note("the clients begin")
+        working = asyncio.create_task(clients.work())
+        while done < rounds and time.time() < until and not seen.problems:
+            await self.round()
+            done += 1
+            if done % 5 == 0 or seen.problems:
+                print(f"{done} rounds, {sum(seen.faults.values())} faults, {len(seen.accepted)} requests", flush=True)
+            if working.done():
+                working.result()
+        clients.quiet = True
+        seen.note("no new work")
+        await self.drain()
+        working.cancel()
+        await asyncio.wait([working])
+        seen.note("SIGTERM for all hubs")
+        for hub in self.hubs:
+            hub.signal(signal.SIGTERM)
+        await asyncio.gather(*(hub.ended() for hub in self.hubs))
+        return done, await self.check()
+
+    async def keep(self) -> str:
+        """Write problems, notes and each table into the folder. Returns what explains the problems.
+
+        That is the notes, the warnings of the hubs, and each line of the folder about the requests of the problems.
+        """
+        seen, folder = self.seen, self.folder
+        (folder / "problems").write_text("\n".join(seen.problems))
+        (folder / "notes").write_text("\n".join(seen.notes))
+        shutil.copy(self.server.data / "log", folder / "postgres.log")
+        try:
+            for (table,) in await self._rows("SELECT tablename FROM pg_tables WHERE schemaname = 'storm'"):
+                rows = await self._rows(f"SELECT to_json(row)::text FROM {table} AS row")
+                (folder / f"{table}.json").write_text("\n".join(row[0] for row in rows))
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            seen.note(f"the tables could not be kept: {error!r}")
+        files = {path.name: path.read_text(errors="replace") for path in sorted(folder.iterdir()) if path.is_file()}
+        about = ["", *seen.notes, files.get("hubs.json", "")]
+        for hub in self.hubs:
+            warnings = re.findall(r"^.* (?:WARNING|ERROR) .*(?:\n  \|.*)*", files[hub.log.name], re.MULTILINE)
+            about += [hub.name, *warnings[-40:]]
+        ids = dict.fromkeys(re.findall(r"\b(?=\w*\d)\w[\w-]{11,}", "\n".join(seen.problems)))
+        for name in list(ids)[:5]:
+            lines = [f"{file}: {line}" for file, text in files.items() for line in text.splitlines() if name in line]
+            about += [f"about {name}", *(line[:600] for line in lines[:60])]
+        return "\n".join(about)
 
     # ------------------------------------------------------------------ the end
 
@@ -454,34 +521,14 @@ async def storm(
                 it = Storm(folder, server, runtime, members, database, rng, lease_s, seen)
                 for hub in members:
                     stack.callback(hub.close)
-                    hub.start()
-                await it.all_ready()
-                await it._rows("SELECT 1")
-                connection = await asyncpg.connect(database, server_settings={"search_path": "storm"})
-                await connection.execute(TRACES)
-                await connection.close()
-                key = (folder / "hub-1" / "api-key").read_text().strip()
-                clients = Clients(runtime, front.url, key, seen, rng, per_s=per_s)
-                working = asyncio.create_task(clients.work())
-                done = 0
-                while done < rounds and time.time() < until and not seen.problems:
-                    await it.round()
-                    done += 1
-                    if done % 5 == 0 or seen.problems:
-                        print(
-                            f"{done} rounds, {sum(seen.faults.values())} faults, {len(seen.accepted)} requests",
-                            flush=True,
-                        )
-                    if working.done():
-                        working.result()
-                clients.quiet = True
-                await it.drain()
-                working.cancel()
-                await asyncio.wait([working])
-                for hub in members:
-                    hub.signal(signal.SIGTERM)
-                await asyncio.gather(*(hub.ended() for hub in members))
-                figures = await it.check()
+                done, figures, about = 0, "", ""
+                try:
+                    async with asyncio.timeout(until + END_S - time.time()):
+                        done, figures = await it.run(front.url, per_s, rounds, until)
+                except Exception:  # noqa: BLE001 - whatever it is, its reasons are in the folder
+                    seen.problems.append(traceback.format_exc())
+                if seen.problems:
+                    about = await it.keep()
         good = not seen.problems
     finally:
         server.close()
@@ -489,7 +536,7 @@ async def storm(
             shutil.rmtree(folder)
     figures = f"{done} rounds of {hubs} hubs in {time.monotonic() - began:.0f} s\n{figures}"
     if seen.problems:
-        raise StormError("\n".join([f"{len(seen.problems)} problems in {folder}", *seen.problems[:20], figures]))
+        raise StormError("\n".join([f"{len(seen.problems)} problems in {folder}", *seen.problems[:20], figures, about]))
     return f"{figures}\n0 requests lost, 0 outcomes twice, 0 slots twice or missed, 0 answers twice, 0 webhooks lost"
 
 

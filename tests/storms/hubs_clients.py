@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from fleetsim.client.hub_client import HubClient
 from fleetsim.model.errors import FleetsimError
@@ -37,6 +39,11 @@ class Seen:
     refusals: Counter[str] = field(default_factory=Counter)
     """What ``/readyz`` replied while PostgreSQL was away."""
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What the storm did, with the time and the load of the machine."""
+
+    def note(self, what: str) -> None:
+        self.notes.append(f"{datetime.now():%H:%M:%S.%f} load {os.getloadavg()[0]:.1f}: {what}")  # noqa: DTZ005 - as logs
 
 
 class Clients:

@@ -107,7 +107,7 @@ class HubProcess:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "fleetsim", "--config", str(self.folder / "agents.yaml"),
+                [sys.executable, "-m", "fleetsim", "--debug", "--config", str(self.folder / "agents.yaml"),
                  "up", "--headless", "--port", str(self.port)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env, cwd=self.folder,
             )  # fmt: skip
