@@ -7,6 +7,7 @@ import os
 import random
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -39,6 +40,8 @@ class Seen:
     refusals: Counter[str] = field(default_factory=Counter)
     """What ``/readyz`` replied while PostgreSQL was away."""
     problems: list[str] = field(default_factory=list)
+    drained: set[str] = field(default_factory=set)
+    """The requests that had an outcome before the hubs ended."""
     notes: list[str] = field(default_factory=list)
     """What the storm did, with the time and the load of the machine."""
 
@@ -47,24 +50,36 @@ class Seen:
 
 
 class Clients:
-    """Traffic through the proxy: ``work`` for ever, ``quiet`` ends new work."""
+    """Traffic through the proxy: ``work`` for ever, ``rest`` ends new work."""
 
     def __init__(self, runtime: Runtime, url: str, key: str, seen: Seen, rng: random.Random, *, per_s: float) -> None:
         self._hub = HubClient(url, api_key=key, runtime=runtime)
         self._seen, self._rng, self._per_s = seen, rng, per_s
-        self.quiet = False
+        self._quiet = False
         self._calls: set[asyncio.Task[None]] = set()
 
     async def work(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for one in (self._ask_all(), self._answer_all(), self._answer_all(), self._fire(), self._follow()):
+            for one in (
+                self._begin(self._ask, self._per_s),
+                self._begin(self._fire, 0.5),
+                self._answer_all(),
+                self._answer_all(),
+                self._follow(),
+            ):
                 group.create_task(one)
 
-    async def _ask_all(self) -> None:
+    async def rest(self) -> None:
+        """Begin no new work, and return once each call that began some has its reply."""
+        self._quiet = True
+        while self._calls:
+            await asyncio.wait(self._calls)
+
+    async def _begin(self, work: Callable[[], Coroutine[None, None, None]], per_s: float) -> None:
         while True:
-            await asyncio.sleep(self._rng.expovariate(self._per_s))
-            if not self.quiet:
-                call = asyncio.create_task(self._ask())  # a hub that was stopped must not hold up the traffic
+            await asyncio.sleep(self._rng.expovariate(per_s))
+            if not self._quiet:
+                call = asyncio.create_task(work())  # a hub that was stopped must not hold up the traffic
                 self._calls.add(call)
                 call.add_done_callback(self._calls.discard)
 
@@ -100,11 +115,8 @@ class Clients:
                         self._seen.answers[name].append(text)
 
     async def _fire(self) -> None:
-        while True:
-            await asyncio.sleep(self._rng.expovariate(0.5))
-            if not self.quiet:
-                with suppress(FleetsimError):
-                    self._seen.runs.add(await self._hub.run_ceremony("hand"))
+        with suppress(FleetsimError):
+            self._seen.runs.add(await self._hub.run_ceremony("hand"))
 
     async def _follow(self) -> None:
         """The events of the fleet, from one hub and then from another."""
