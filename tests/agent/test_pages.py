@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import fleetsim.agent
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.client import AgentClient
 from fleetsim.model.task import FilePart
+from fleetsim.runtime.ports import Limits, Request
 from fleetsim.testbed.network import in_process
 from fleetsim.wire.json import dump
 
@@ -131,6 +133,45 @@ async def test_the_readmes_agent_greets_by_name_and_asks_for_one() -> None:
     async with agent.serving() as url, AgentClient(url) as client:
         assert (await client.send_task("Ada")).text == "Hello Ada"
         assert (await client.send_task("/greet")).waiting
+
+
+KIT_SENDS = [
+    ("tck-complete-task", {}, "task", "TASK_STATE_COMPLETED", "Hello from TCK"),
+    ("tck-input-required", {}, "task", "TASK_STATE_INPUT_REQUIRED", None),
+    ("tck-auth-required", {}, "task", "TASK_STATE_AUTH_REQUIRED", None),
+    ("tck-delayed-complete", {"returnImmediately": True}, "task", "TASK_STATE_SUBMITTED TASK_STATE_WORKING", None),
+    ("tck-reject-task", {}, "task", "TASK_STATE_REJECTED", None),
+    ("tck-artifact-text", {}, "task", "TASK_STATE_COMPLETED", "Generated text content"),
+    ("tck-artifact-file", {}, "task", "TASK_STATE_COMPLETED", "dGNr"),
+    ("tck-artifact-file-url", {}, "task", "TASK_STATE_COMPLETED", "https://example.com/output.txt"),
+    ("tck-artifact-data", {}, "task", "TASK_STATE_COMPLETED", {"key": "value", "count": 42}),
+    ("tck-message-response", {}, "message", None, "Direct message response"),
+]
+"""What the official kit sends: message id, configuration; and expects: kind of reply, state, content of the part."""
+
+
+@pytest.mark.parametrize(("message_id", "configuration", "kind", "states", "content"), KIT_SENDS)
+async def test_the_agent_for_the_official_kit_does_what_the_id_of_a_message_says(
+    message_id: str, configuration: dict[str, bool], kind: str, states: str | None, content: object
+) -> None:
+    made: dict[str, object] = {}
+    exec(next(block for block in blocks(TOP / "docs/howto/test-your-agent.md") if "tck-" in block), made)
+    message = {"messageId": f"{message_id}-1f", "role": "ROLE_USER", "parts": [{"text": "anything"}]}
+    request = Request(
+        method="POST",
+        url="http://page/a2a/message:send",
+        headers={"content-type": "application/json", "a2a-version": "1.0"},
+        body=dump({"message": message, "configuration": configuration}),
+        limits=Limits(first_byte_s=60.0, total_s=60.0),
+    )
+    agent = made["agent"]
+    assert isinstance(agent, Agent)
+    async with in_process(agent.app()) as transport:
+        reply = json.loads((await transport.exchange(request)).body)[kind]
+    assert states is None or reply["status"]["state"] in states.split()
+    if content is not None:
+        (part,) = reply["parts"] if kind == "message" else reply["artifacts"][0]["parts"]
+        assert content in part.values()
 
 
 def test_what_brings_pytest_is_named_where_pytest_is_needed() -> None:
