@@ -310,7 +310,7 @@ def _lines(report: Report, verbose: bool, plain: bool, strict: bool, command: st
 
 def _head(report: Report) -> Iterator[str]:
     yield f"Agent:     {neutralise(report.agent, lines=False)}  {report.url}"
-    yield f"Dialects:  {', '.join(report.dialects)}"
+    yield f"Dialects:  {', '.join(report.dialects) or 'none'}"
     for name, url in report.endpoints.items():
         yield f"Endpoint:  {neutralise(url, lines=False)}  (A2A {name})"
     yield f"Listener:  {report.listener or 'none (--webhook-listen HOST:PORT)'}"

@@ -85,7 +85,7 @@ async def run_check(
     return Report(
         url=target.url,
         agent=one_line(str(agent.card.get("name", "?")), 80),
-        dialects=agent.dialects,
+        dialects=() if agent.no_way else agent.dialects,
         endpoints={} if agent.no_way else {name: agent.endpoint(name) for name in agent.dialects},
         listener=listener.origin if listener else "",
         findings=told,

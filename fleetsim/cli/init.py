@@ -68,10 +68,12 @@ def init(common: CommonOptions, /, urls: tuple[str, ...], proxy: str | None, ca:
         signed = f"; its signature: {proof}" if (proof := agent.card.proof).state is not ProofState.UNSIGNED else ""
         warnings = (f"  warning: {warning}" for warning in agent.warnings)
         common.note(f"{agent.name}: {skills}, A2A {agent.dialect}, at {agent.url}{wants}{signed}", *warnings)
+    if urls and not read and len(unread) == 1:
+        raise unread[0].error
     for one in unread:
         common.note(f"not usable: {one.url}: {one.error}", *([f"  next: {one.error.hint}"] if one.error.hint else []))
     if urls and not read:
-        raise unread[0].error if len(unread) == 1 else ConfigError("no agent can be used; nothing was written")
+        raise ConfigError("no agent can be used; nothing was written")
     if there:
         render.lines(entries(read, unread))
         hint = f"add the entries printed above to its `agents:`; `fleetsim --config OTHER init {urls[0]}` writes anew"
@@ -121,7 +123,7 @@ async def _read_all(
                 raise
             except FleetsimError as error:
                 return error
-        return NoSharedInterface(choice.no_way) if choice.no_way else None
+        return NoSharedInterface(f"{client.where}: {choice.no_way}") if choice.no_way else None
 
     async with running_runtime() as runtime:
         asks = [AskOptions.given(agent=url, **how) for url in urls]

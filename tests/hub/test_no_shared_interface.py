@@ -20,6 +20,7 @@ URL = "http://odd.example:8000"
 
 def card(binding: str, version: str) -> dict[str, Any]:
     interface = {"url": f"{URL}/a2a", "protocolBinding": binding, "protocolVersion": version}
+    older = {"url": f"{URL}/a2a", "preferredTransport": binding, "protocolVersion": "0.3.0", "supportedInterfaces": []}
     skill = {"id": "chat", "name": "Chat", "description": "Talks.", "tags": []}
     modes = {"defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"], "capabilities": {}}
     return {
@@ -27,8 +28,8 @@ def card(binding: str, version: str) -> dict[str, Any]:
         **modes,
         "description": "Odd.",
         "skills": [skill],
-        "supportedInterfaces": [interface],
         "version": "1",
+        **({"supportedInterfaces": [interface]} if version != "0.3" else older),
     }
 
 
@@ -52,6 +53,7 @@ async def test_every_door_says_what_it_offers_and_sends_nothing(binding: str, ve
         for said in (outcome.reason, row["why"], *row["warnings"]):
             assert f"{binding} {version}" in said
         report = await run_check(Target(url=URL), t.runtime)
+        assert report.dialects == ()
         beside_the_card = [one for one in report.findings if one.requirement.section != "Agent card"]
         assert {one.verdict for one in beside_the_card} <= {Verdict.NOT_TESTED, Verdict.NOT_APPLICABLE}
         failed = {one.requirement.id for one in report.of(Verdict.FAIL)}

@@ -332,7 +332,7 @@ async def url_is_absolute(session: Session) -> None:
     card, reply = served_card(session)
     entries = [mapping(entry) for name in INTERFACES for entry in listed(card.get(name))]
     urls = [entry.get("url") for entry in ([card] if "url" in card else []) + entries if not _is_grpc(entry)]
-    fail_unless(urls or any(map(_is_grpc, entries)), "the card has no url", reply)
+    fail_unless(urls or any(map(_is_grpc, [card, *entries])), "the card has no url", reply)
     for url in urls:
         parts = url_parts(url)
         fail_unless(parts.scheme in {"http", "https"} and parts.hostname, f"the url {url!r} is not absolute", reply)
