@@ -17,11 +17,13 @@ from typing import Any, cast
 from rich.text import Text
 from textual import events, geometry
 from textual.app import ComposeResult
-from textual.widgets import ContentSwitcher, Input
+from textual.keys import key_to_character
+from textual.widgets import ContentSwitcher, Input, TextArea
 from textual.worker import Worker, WorkerState
 
 from fleetsim.dashboard import chrome
 from fleetsim.dashboard.action_app import ActionApp
+from fleetsim.dashboard.actions import LIST
 from fleetsim.dashboard.chrome import (
     ConfirmScreen,
     HelpScreen,
@@ -338,7 +340,22 @@ class FleetApp(ActionApp):
         self._name_keys()
 
     def _name_keys(self) -> None:
-        self._keys.show([chrome.footer(self.actions_here(), self.size.width)])
+        """Show the keys that act now: a box that is typed into takes the printable ones, and lists take none then."""
+        here, box = self.actions_here(), self.focused
+        if isinstance(box, (Input, TextArea)):
+            free = [
+                key for one in here for key in one.key_list if not box.check_consume_key(key, key_to_character(key))
+            ]
+            here = [
+                replace(one, keys=",".join(key for key in one.key_list if key in free))
+                for one in here
+                if LIST not in one.on
+            ]
+        self._keys.show([chrome.footer(here, self.size.width)])
+
+    def on_descendant_focus(self) -> None:
+        if self.body.is_attached:
+            self._name_keys()
 
     def on_resize(self, event: events.Resize) -> None:
         if self.body.is_attached:

@@ -184,6 +184,19 @@ def many_questions(count: int = 37) -> Journal:
     return j
 
 
+async def test_the_footer_names_no_key_that_the_answer_takes_as_text() -> None:
+    async with showing(many_questions(2).events, "3") as ui:
+        in_list = ui.text.split("\n")[-1]
+        await ui.press("r")
+        while_typing = ui.text.split("\n")[-1]
+        assert "q quit" in in_list
+        assert "q quit" not in while_typing
+        assert "ctrl+c quit" in while_typing
+        assert "ctrl+s send" in while_typing
+        await ui.press("escape")
+        assert ui.text.split("\n")[-1] == in_list
+
+
 async def test_one_answer_goes_to_all_marked_questions_after_one_confirmation_that_counts_them() -> None:
     async with showing(many_questions().events, "3", "ctrl+a", "r", *"yes", "ctrl+s") as ui:
         assert ui.desk.asked == []
