@@ -239,7 +239,8 @@ class ApiGuard:
         if not endpoint.allows(principal):
             raise Refusal(403, "ADMIN_ONLY", "an agent's key does not open this")
         kinds = [value.split(b";")[0].strip().lower() for name, value in headers if name == b"content-type"]
-        if method != "GET" and endpoint.shape is not ResponseMode.HTTP_JSON and kinds != [b"application/json"]:
+        a2a = endpoint.shape in {ResponseMode.JSON_RPC, ResponseMode.HTTP_JSON}  # the agent refuses in their own forms
+        if method != "GET" and not a2a and kinds != [b"application/json"]:
             raise Refusal(415, "NOT_JSON", "send Content-Type: application/json")
         scope[_PRINCIPAL] = principal
         return endpoint

@@ -700,3 +700,13 @@ async def test_an_answer_that_was_taken_and_not_passed_on_is_passed_on_after_the
 
         await t.restart(answered)
         assert (await until(agent, task.task_id, TaskState.COMPLETED)).text == "going with main"
+
+
+@pytest.mark.parametrize("path", ["/a2a", "/a2a/message:send"])
+async def test_a_body_that_is_not_json_is_refused_in_the_form_of_the_binding(path: str) -> None:
+    async with local_hub(worker()) as t:
+        reply = await t.http("POST", path, b"{}", {"content-type": "text/plain", "a2a-version": "1.0"})
+        error = json.loads(reply.body)["error"]
+        code = {"/a2a": -32005, "/a2a/message:send": 400}[path]
+        field = "data" if path == "/a2a" else "details"
+        assert (error["code"], error[field][0]["reason"]) == (code, "CONTENT_TYPE_NOT_SUPPORTED")
