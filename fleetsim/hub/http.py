@@ -91,6 +91,8 @@ def refuse(error: FleetsimError) -> Response:
     body = {"success": False, "error": one_line(str(error), 500), "code": f"FLEETSIM_ERR_{code}"}
     if error.hint:
         body["hint"] = one_line(error.hint, 300)
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
     if status == 503:
         headers["Retry-After"] = "5"
     return JSONResponse(body, status, headers)

@@ -93,6 +93,14 @@ async def test_each_key_opens_what_the_table_says_and_nothing_else(endpoint: End
                 assert told == (["agent.push.rejected"] if endpoint.who is Who.TOKEN else [])
 
 
+@pytest.mark.parametrize("path", ["/api/requests", "/a2a", "/a2a/message:send"])
+async def test_a_401_names_the_scheme_of_the_credential(path: str) -> None:
+    """RFC 9110 15.5.2; A2A 1.0 section 7.4."""
+    async with local_hub(worker()) as t:
+        reply = await t.http("POST", path, b"{}", key="wrong")
+        assert (reply.status, reply.headers["www-authenticate"]) == (401, "Bearer")
+
+
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
 async def test_a_method_without_a_row_is_refused_and_told_what_there_is(method: str) -> None:
     async with local_hub(worker()) as t:
