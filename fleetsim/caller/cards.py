@@ -23,6 +23,7 @@ from fleetsim.client.card_facts import CardFacts
 from fleetsim.model.card import AgentCard, Capabilities
 from fleetsim.model.errors import (
     AuthRefused,
+    CardNotTrusted,
     ConfigError,
     FleetsimError,
     HttpRefused,
@@ -459,9 +460,12 @@ class CardBroker:
     def _failed(self, state: _CardState, error: FleetsimError) -> None:
         """Keep the last good card, and publish the first failure of its kind until a card is read again.
 
+        Where a signature is required, no card without one leaves an earlier one in use.
         An agent that is down has its card read after each request that fails.
         """
         view = state.view
+        if isinstance(error, CardNotTrusted):
+            view = replace(view, card=None, choice=None)
         reason = one_line(f"{error}{f' ({error.hint})' if error.hint else ''}", 300)
         answered = isinstance(error, AuthRefused | WireError) or (isinstance(error, HttpRefused) and error.status < 500)
         usable = view.card is not None or bool(view.entry.skills)

@@ -40,7 +40,14 @@ from fleetsim.model.call import (
     TaskPush,
 )
 from fleetsim.model.card import AgentCard
-from fleetsim.model.errors import ConfigError, HttpRefused, MethodNotFound, NoSharedInterface, WireError
+from fleetsim.model.errors import (
+    CardNotTrusted,
+    ConfigError,
+    HttpRefused,
+    MethodNotFound,
+    NoSharedInterface,
+    WireError,
+)
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.extensions import required_extensions
 from fleetsim.model.limits import check_text
@@ -183,8 +190,9 @@ class AgentClient:
         one. If that is refused or missing, the public card stays, and a warning of ``choice`` has the reason.
 
         Raises:
-            AuthRefused, HttpRefused, WireError, TransportError, LimitReached, CardNotTrusted: no card could be had. A
-            card already known stays in use.
+            AuthRefused, HttpRefused, WireError, TransportError, LimitReached: no card could be had. A card already
+            known stays in use.
+            CardNotTrusted: a required signature is missing or failed. No earlier card counts any more.
         """
         before = self.card
         async with self._discovering:
@@ -192,7 +200,11 @@ class AgentClient:
                 return self.card
             public = self._public or self.card
             known = FoundCard(public, self.card_at, self._etag) if where_found and public is not None else None
-            found = await self._http.fetch_card(self.runtime, known, timeout_s)
+            try:
+                found = await self._http.fetch_card(self.runtime, known, timeout_s)
+            except CardNotTrusted:
+                self.card = self._public = self._choice = None
+                raise
             if self.card is None:
                 self.adopt(found.card, found.url)
             way = self._choose(found.card, found.url)
@@ -327,6 +339,8 @@ class AgentClient:
         """
         if isinstance(call, SendMessage):
             check_text(call.message.text, "the message", self.limits.text_chars_max)
+            if self._http.trust.required and self.card is None:
+                await self.discover(timeout_s=timeout_s)  # a ``choice`` may be of a card that does not count any more
         out = choice or self._choice or await self.choice(timeout_s)
         if out.no_way:
             raise NoSharedInterface(f"{self.where}: {out.no_way}")

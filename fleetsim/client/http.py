@@ -22,7 +22,7 @@ from fleetsim.client.card_trust import CardTrust
 from fleetsim.client.credential import AgentCredentials
 from fleetsim.client.stream import AnswerRequest, EventStream, read_event
 from fleetsim.model.call import Call, GetExtendedCard, SendMessage, SubscribeToTask
-from fleetsim.model.card import AgentCard
+from fleetsim.model.card import AgentCard, ProofState
 from fleetsim.model.errors import (
     AuthRefused,
     BlockedAddress,
@@ -571,7 +571,8 @@ class AgentHttp:
         except WireError as error:
             raise wire_error(where, str(error), reply.headers, reply.body) from error
         etag = reply.headers.get("etag", "")
-        return FoundCard(card, url, etag if _ETAG.fullmatch(etag) else "")
+        sure = card.proof.state in {ProofState.UNSIGNED, ProofState.VERIFIED}  # else a key or signature may come later
+        return FoundCard(card, url, etag if sure and _ETAG.fullmatch(etag) else "")
 
 
 def _path(url: str) -> str:

@@ -22,7 +22,7 @@ from fleetsim.agent.settings import CARD_PATHS
 from fleetsim.client import AgentClient
 from fleetsim.client.card_trust import CardTrust
 from fleetsim.model.card import ProofState
-from fleetsim.model.errors import CardNotTrusted, WireError
+from fleetsim.model.errors import CardNotTrusted, HttpRefused, WireError
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import MemoryFiles, virtual_runtime
 from fleetsim.wire.cards import write_card
@@ -123,6 +123,15 @@ async def test_a_pinned_dialect_does_not_call_an_agent_whose_card_is_refused() -
         pinned = client(REQUIRED, dialect="0.3")
         with pytest.raises(CardNotTrusted):
             await pinned.send_task("hi")
+
+
+async def test_a_required_signature_needs_a_card_also_where_the_dialect_is_pinned() -> None:
+    network = MemoryNetwork()
+    network.mount(URL, Starlette())
+    async with network:
+        with pytest.raises(HttpRefused):
+            await AgentClient(URL, runtime=virtual_runtime(0, network), trust=REQUIRED, dialect="0.3").send_task("hi")
+    assert {seen.request.method for seen in network.seen} == {"GET"}
 
 
 @pytest.mark.parametrize("dialect", ["1.0", "0.3"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -44,6 +45,19 @@ def peer(signer: CardSigner | None, **change: Any) -> App:
     return app
 
 
+def turning(*peers: App) -> tuple[App, Callable[[], None]]:
+    """The first agent until the function is called, and then the next one."""
+    left = list(peers)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await left[0](scope, receive, send)
+
+    def turn() -> None:
+        del left[0]
+
+    return app, turn
+
+
 def hub_with(app: App, **entry: Any) -> Any:
     return local_hub(peers={"mill": app}, entries={"mill": {"push": "off", **entry}})
 
@@ -77,6 +91,19 @@ async def test_an_agent_without_the_required_signature_is_down_and_gets_no_work(
         outcome = await ask(t)
         assert (outcome.success, outcome.blame is Blame.AGENT) == (False, False)
         assert not [seen for seen in t.network.seen if seen.method == "POST" and "mill" in seen.url]
+
+
+async def test_an_agent_whose_card_loses_its_signature_gets_no_more_work() -> None:
+    app, turn = turning(peer(SIGNER), peer(SIGNER, description="changed"), peer(SIGNER))
+    async with hub_with(app, trust="signed", **KEYS) as t:
+        assert (await row_of(t))["health"] == "up"
+        turn()
+        assert (await row_of(t))["health"] == "down"
+        assert not (await ask(t)).success
+        assert not [seen for seen in t.network.seen if seen.method == "POST" and "mill" in seen.url]
+        turn()
+        assert (await row_of(t))["health"] == "up"
+        assert (await ask(t)).success
 
 
 async def test_a_changed_card_is_a_warning_where_no_signature_is_required() -> None:
