@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fleetsim.model.limits import LARGE_JSON_BYTES, WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.body import SMALL_BYTES, BodyPlace, Deadline
-from fleetsim.runtime.inbound import CHARGED, Refusal
+from fleetsim.runtime.inbound import CHARGED, Refusal, drop
 from fleetsim.runtime.ports import Runtime
 
 T = TypeVar("T")
@@ -35,6 +35,9 @@ _CLOCK_S = 1e-6
 NOTICE_S = 0.25
 """A shorter wait for a limit is not reported: each burst of work has some."""
 
+ROOM_S = 0.1
+"""How often an answer that waits for room looks for it."""
+
 REACHED_S = 60.0
 """The time for which a limit counts as reached, and is not reported again."""
 
@@ -46,8 +49,9 @@ all others wait behind it."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountLimits:
     """One principal's share: processor seconds, events and requests (webhooks, too) in a second; some of each
-    (``…_ahead``) may be used in advance. ``open_max`` requests of its key may be in flight, and ``bytes_max`` bytes of
-    their content and of bodies in memory.
+    (``…_ahead``) may be used in advance. Its key may have ``at_once_max`` HTTP requests without a complete answer,
+    ``open_max`` requests in flight, ``bytes_max`` bytes of their content and of bodies in memory, and as many bytes of
+    answers that it has not read.
 
     After ``turn_s`` of work or ``turn_events`` at a stretch others have a turn, as long as that work. A request waits
     ``wait_s`` for its turn and its place in memory; then it gets 429, as beyond the other limits.
@@ -59,6 +63,7 @@ class AccountLimits:
     events_ahead: float = 200.0
     requests_per_s: float = 100.0
     requests_ahead: float = 200.0
+    at_once_max: int = 128
     open_max: int = 1_000
     bytes_max: int = 4 * WIRE_BYTES_MAX
     wait_s: float = 5.0
@@ -66,7 +71,7 @@ class AccountLimits:
     turn_events: int = 16
 
 
-_OPERATOR = AccountLimits(work_per_s=1e9, events_per_s=1e9, bytes_max=2**63, wait_s=3600.0)
+_OPERATOR = AccountLimits(work_per_s=1e9, events_per_s=1e9, at_once_max=2**31, bytes_max=2**63, wait_s=3600.0)
 """The hub's own key (owner ""): its large bodies take their place and their turn, and nothing else limits it."""
 
 
@@ -85,7 +90,7 @@ class Account:
         self._work_s, self._events, self._requests = limits.work_ahead_s, limits.events_ahead, limits.requests_ahead
         self._turn_s, self._turn_events = 0.0, 0
         self._paying, self.working = asyncio.Lock(), asyncio.Lock()
-        self.open = self.bytes = 0
+        self.at_once = self.open = self.bytes = self.unread_bytes = 0
         self.reached: dict[str, float] = {}
 
     # ------------------------------------------------------------------ work and events
@@ -232,12 +237,12 @@ class Account:
 class ChargedRequest:
     """One HTTP request of a principal. While it works it has the principal's turn, which one request has at a time. It
     gives the turn back while it waits, and for good when its answer begins. The operator's requests need no turn.
-    ``held`` are the bytes of its answer.
     """
 
     def __init__(self, account: Account) -> None:
-        self.account, self.held = account, 0
-        self._works = False
+        self.account = account
+        self._works = self._waited = False
+        self._unread_bytes = 0
 
     async def begin(self, size: int = 0, *, patient: bool = False) -> None:
         """Wait for the turn, and until earlier work is paid for; then charge the body's ``size`` bytes.
@@ -260,20 +265,50 @@ class ChargedRequest:
     @asynccontextmanager
     async def away(self) -> AsyncIterator[None]:
         """Let other requests of the principal work while this one waits."""
+        self._waited = True
         self._end()
         yield
         await self.begin(patient=True)
 
-    def answers(self, head: Message) -> None:
-        """The answer begins: its bytes are in memory until the client has taken them."""
+    async def answers(self, size: int, scope: Scope) -> None:
+        """The answer begins: its ``size`` bytes are in memory until the client has read them.
+
+        A large one keeps the turn until there is room, so that no other is written meanwhile. Without room for it
+        after ``wait_s`` it is refused (429); a request that waited may have had an effect, so it loses its connection.
+        """
+        account = self.account
+        try:
+            async with asyncio.timeout(account.limits.wait_s):
+                await self.hold(size)
+        except TimeoutError:
+            if not self._waited:
+                raise account.refusal("bytes_max") from None
+            account.reach("bytes_max")
+            drop(scope)
         self._end()
-        self.held = sum(int(value) for name, value in head["headers"] if name == b"content-length")
-        self.account.bytes += self.held
+
+    def holds(self, size: int) -> bool:
+        """Count ``size`` bytes of the answer in place of those before. Returns False, and counts none, without room."""
+        account = self.account
+        account.unread_bytes -= self._unread_bytes
+        fits = size <= SMALL_BYTES or account.unread_bytes + size <= account.limits.bytes_max
+        self._unread_bytes = size if fits else 0
+        account.unread_bytes += self._unread_bytes
+        return fits
+
+    async def hold(self, size: int) -> None:
+        """The same, once there is room."""
+        waited_s = 0.0
+        while not self.holds(size):
+            await asyncio.sleep(ROOM_S)
+            waited_s += ROOM_S
+            if waited_s >= NOTICE_S:
+                self.account.reach("bytes_max", waited_s)
 
     def leave(self) -> None:
         """The request has ended."""
         self._end()
-        self.account.bytes -= self.held
+        self.holds(0)
 
     def _end(self) -> None:
         if self._works:
@@ -338,11 +373,17 @@ class Accounts:
             await app(scope, receive, send)
             return
         account.admit(debt_s_max=account.limits.wait_s)
+        if account.at_once >= account.limits.at_once_max:
+            raise account.refusal("at_once_max")
+        streams = False
 
         async def answering(message: Message) -> None:
+            nonlocal streams
             if message["type"] == "http.response.start":
-                asked.answers(message)
-            elif not asked.held:  # a stream
+                sizes = [int(value) for name, value in message["headers"] if name == b"content-length"]
+                streams = not sizes
+                await asked.answers(sum(sizes), scope)
+            elif streams:
                 await account.turn()
             await send(message)
 
@@ -351,9 +392,11 @@ class Accounts:
                 await asked.begin()
             await app(scope, receive, answering)
 
+        account.at_once += 1
         try:
             await self.charged(owner, work())
         finally:
+            account.at_once -= 1
             asked.leave()
 
 

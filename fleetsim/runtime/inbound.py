@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.limits import LARGE_JSON_BYTES
-from fleetsim.runtime.body import BodyPlace, Deadline
+from fleetsim.runtime.body import SMALL_BYTES, BodyPlace, Deadline
 from fleetsim.runtime.ports import Turns
 
 T = TypeVar("T")
@@ -81,6 +81,14 @@ class RequestTurn(Protocol):
 
     def away(self) -> AbstractAsyncContextManager[None]:
         """Give the turn back while the request waits."""
+        ...
+
+    def holds(self, size: int) -> bool:
+        """Count ``size`` bytes of the answer in place of those before. Returns False, and counts none, without room."""
+        ...
+
+    async def hold(self, size: int) -> None:
+        """The same, once there is room."""
         ...
 
 
@@ -315,7 +323,7 @@ class EventStreamResponse(Response, Generic[EventT]):
         try:
             async with asyncio.TaskGroup() as group:
                 ear = group.create_task(until_left())
-                await self._write_all(send)
+                await self._write_all(send, scope.get(CHARGED))
                 ear.cancel()
         except* SlowReader:
             log.info("stream of %s dropped: not read within %g s", about, self._write_s)
@@ -325,12 +333,17 @@ class EventStreamResponse(Response, Generic[EventT]):
         finally:
             self._source.close()
 
-    async def _write_all(self, send: Send) -> None:
+    async def _write_all(self, send: Send, charged: RequestTurn | None) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         source, held = self._source, b""
         async with PiecesSender(send, self._write_s) as pieces, aclosing(source.events()) as events:
             async for event in events:
                 frame = self._keepalive if event is None else self._write(event)
+                large = charged if len(frame) > SMALL_BYTES else None
+                if large is not None and event is not None and not large.holds(size := len(frame)):
+                    frame = b""  # it may have to wait for long
+                    await large.hold(size)
+                    frame = self._write(event)
                 for at in range(0, len(frame), PIECE_BYTES):
                     piece = frame[at : at + PIECE_BYTES]
                     if held and len(held) + len(piece) > PIECE_BYTES:
@@ -340,6 +353,8 @@ class EventStreamResponse(Response, Generic[EventT]):
                 if held and not source.ready:
                     await pieces.send(held, more=True)
                     held = b""
+                if large is not None:
+                    large.holds(0)
             await pieces.send(held, more=False)
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fleetsim.caller.account import Account, AccountLimits
+from fleetsim.caller.account import Account, AccountLimits, Accounts
 from fleetsim.caller.fleet_events import AccountLimited
 from fleetsim.hub.api import MetricsEndpoint
+from fleetsim.runtime.inbound import ABORT, EventStreamResponse, PacedResponse, Refusal, away
 from fleetsim.runtime.ports import Reply
+from fleetsim.testbed.runtime import virtual_runtime
 from tests.hub.local_hub import KEY, LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 
@@ -149,3 +153,102 @@ async def test_large_bodies_of_one_key_hold_two_places_and_another_keys_pass() -
         asyncio.get_running_loop().call_later(3, room.leave, "ava")
         assert (await t.http("POST", "/api/a2a/delegate", body, key=AVA)).status == 200
         assert (account(t).bytes, account(t).working.locked()) == (account(t).open * 600_000, False)
+
+
+async def test_a_key_has_so_many_requests_at_once_and_another_keys_pass() -> None:
+    async with hub_at_work() as t:
+        t.hub.limiter.accounts.limits = AccountLimits(at_once_max=2)
+        reply = await t.http("POST", "/api/a2a/delegate", json.dumps({**WORK, "skill": "ponder"}).encode(), key=AVA)
+        path = f"/api/tasks/{json.loads(reply.body)['data']['correlationId']}?wait=30"
+        waiting = [asyncio.create_task(t.http("GET", path, key=AVA)) for _ in range(2)]
+        await asyncio.sleep(1)
+        refused = await ask(t, "read")
+        assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+        assert b"at_once_max" in refused.body
+        assert (await ask(t, "read", QUINN)).status == 200
+        assert {(await each).status for each in waiting} == {200}
+        assert (await ask(t, "read")).status == 200
+
+
+class Client:
+    """Sends one request of ava, and reads nothing of the answer until ``reads``."""
+
+    def __init__(self, accounts: Accounts, app: ASGIApp) -> None:
+        self.reads = asyncio.Event()
+        self.bytes = 0
+        self.dropped = False
+        extensions = {ABORT: lambda: setattr(self, "dropped", True)}
+        self.scope = {"type": "http", "method": "GET", "headers": [], "extensions": extensions}
+        self.done = asyncio.ensure_future(accounts.serve("ava", app, self.scope, self._receive, self._send))
+
+    async def _receive(self) -> Message:
+        await asyncio.sleep(3_600)
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.body" and message["body"]:
+            self.bytes += len(message["body"])
+            await self.reads.wait()
+
+
+async def test_of_answers_that_are_not_read_a_key_has_so_many_bytes() -> None:
+    limits = AccountLimits(bytes_max=2_500_000)
+    accounts = Accounts(virtual_runtime(), limits)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await PacedResponse(bytes(1_000_000), write_s=3_600)(scope, receive, send)
+
+    async def waits(scope: Scope, receive: Receive, send: Send) -> None:
+        async with away(Request(scope)):
+            await asyncio.sleep(1)
+        await app(scope, receive, send)
+
+    first, second, third = (Client(accounts, app) for _ in range(3))
+    await asyncio.sleep(1)
+    assert (first.bytes > 0, second.bytes > 0, third.bytes) == (True, True, 0)
+    with pytest.raises(Refusal) as refused:
+        await third.done
+    assert (refused.value.status, "bytes_max" in str(refused.value)) == (429, True)
+
+    waited = Client(accounts, waits)
+    await waited.done
+    assert waited.dropped, "it may have had an effect, so it is not to be sent again"
+
+    fourth = Client(accounts, app)
+    await asyncio.sleep(1)
+    first.reads.set()
+    await first.done
+    fourth.reads.set()
+    await fourth.done
+    assert fourth.bytes == 1_000_000
+    second.reads.set()
+    await second.done
+    assert (accounts.account("ava").unread_bytes, accounts.account("ava").at_once) == (0, 0)
+
+
+class LargeEvent:
+    """A stream of one event."""
+
+    about, ready = "a stream", False
+
+    async def events(self) -> AsyncGenerator[int | None, None]:
+        yield 1_000_000
+
+    def close(self) -> None: ...
+
+
+async def test_a_large_event_of_a_stream_waits_until_the_keys_earlier_ones_are_read() -> None:
+    accounts = Accounts(virtual_runtime(), AccountLimits(bytes_max=1_500_000))
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await EventStreamResponse(LargeEvent(), bytes, keepalive=b":", write_s=3_600)(scope, receive, send)
+
+    first, second = Client(accounts, app), Client(accounts, app)
+    await asyncio.sleep(60)
+    assert (first.bytes > 0, second.bytes) == (True, 0)
+    assert list(accounts.at_limit()) == [("ava", "bytes_max")]
+    first.reads.set()
+    await first.done
+    second.reads.set()
+    await second.done
+    assert (second.bytes, accounts.account("ava").unread_bytes) == (1_000_000, 0)
