@@ -313,26 +313,36 @@ def unresolved(where: str) -> FleetsimError:
     return Unreachable(f"{where}: the name does not resolve")
 
 
-def refused(where: str, cause: BaseException) -> FleetsimError:
-    return Unreachable(f"{where}: {reason_of(cause)}", hint="is it running, and is the port right?")
+def refused(where: str, cause: BaseException, hint: str = "is it running, and is the port right?") -> FleetsimError:
+    return Unreachable(f"{where}: {reason_of(cause)}", hint=hint)
 
 
-def tls_failed(where: str, cause: ssl.SSLError) -> FleetsimError:
+def tls_failed(where: str, cause: ssl.SSLError, *, peer: str = "") -> FleetsimError:
+    """``peer`` is the other end, if it is not the one that ``where`` names first."""
     reason = reason_of(cause)
-    if "verify failed" in str(cause).lower():
-        hint = "to trust its authority, name the file: `ca` in agents.yaml, --ca, or the variable SSL_CERT_FILE"
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        hint = _UNTRUSTED.get(cause.verify_code, _UNTRUSTED[0])
     elif "alert" in reason and any(word in reason for word in _CLIENT_CERTIFICATE):
         reason = f"the server requires a client certificate that it trusts ({reason})"
         hint = "name certificate and key in agents.yaml: auth: {scheme: mutualTLS, certificateFile: …, keyFile: …}"
     else:
         hint = "check the certificate and the scheme"
-    return Unreachable(f"{where}: TLS failed: {reason}", hint=hint)
+    return Unreachable(f"{where}: TLS {peer and f'with {peer} '}failed: {reason}", hint=hint)
 
 
 def tls_ended(where: str, cause: BaseException) -> FleetsimError:
     reason = "the connection was reset" if isinstance(cause, ConnectionError) else reason_of(cause)
     return Unreachable(f"{where}: TLS failed: {reason}{_PERHAPS}", hint="check the certificate and the scheme")
 
+
+_UNTRUSTED = {
+    0: "to trust its authority, name the file: `ca` in agents.yaml, --ca, or the variable SSL_CERT_FILE",
+    9: "is the clock of this machine right?",
+    10: "its operator must renew it; if it is new, is the clock of this machine right?",
+    62: "call it by a name that its certificate has",
+    64: "call it by a name that its certificate has",
+}
+"""The next step by OpenSSL's number (X509_V_ERR_…): not yet valid, expired, another name or address; 0 for the rest."""
 
 _PERHAPS = "; servers that require a client certificate may do this"
 """Some send no alert before they close (asyncio's TLS, and so uvicorn)."""

@@ -45,7 +45,14 @@ from fleetsim.runtime.exchange import (
 )
 from fleetsim.runtime.http_connection import PIECE_BYTES, ArrivingResponse, Connection
 from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Resolver, TlsFiles, WayOut
-from fleetsim.runtime.proxy import ChosenProxy, check_tunnel, choose_proxy, connect_head, proxy_variable
+from fleetsim.runtime.proxy import (
+    NO_PROXY_THERE,
+    ChosenProxy,
+    check_tunnel,
+    choose_proxy,
+    connect_head,
+    unused_proxy,
+)
 from fleetsim.runtime.tls import tls_context
 
 EXCHANGES_MAX = 2_000
@@ -218,12 +225,11 @@ class HttpTransport:
         return connection
 
     def _blocked_way(self, error: TransportError, origin: Origin) -> TransportError:
-        """The error of a connection that was not made. It names a proxy of the environment that we do not use."""
-        variable = proxy_variable(origin) if self._way.proxy is None else ""
-        if not variable or isinstance(error.__cause__, ssl.SSLError):
+        """The error of a connection that was not made. It says why a proxy of the environment was not used."""
+        unused, hint = unused_proxy(self._way.proxy, origin)
+        if not unused or isinstance(error.__cause__, ssl.SSLError):
             return error
-        hint = "`proxy: environment` in agents.yaml, or --proxy environment, uses it"
-        return Unreachable(f"{error} ({variable} is set; fleetsim does not use it unless told to)", hint=hint)
+        return Unreachable(f"{error} ({unused})", hint=hint)
 
     def _release(self, connection: Connection) -> None:
         if not connection.release() or self._closed:
@@ -339,7 +345,10 @@ async def dial(
         await _judge_beyond(origin, policy, resolver)
         policy = None  # the operator chose the proxy
     host, port = near.host, near.port
-    addresses = (host,) if _is_address(host) else await resolver.resolve(host, port)
+    try:
+        addresses = (host,) if _is_address(host) else await resolver.resolve(host, port)
+    except Unreachable as error:
+        raise error if proxy is None else Unreachable(f"{where}: {error}", hint=NO_PROXY_THERE) from error
     if policy is not None:
         policy.require(host, port, addresses)
     try:
@@ -350,7 +359,7 @@ async def dial(
             loop=get_running_loop(),
         )
     except (OSError, ValueError) as error:
-        raise refused(where, error) from error
+        raise (refused(where, error) if proxy is None else refused(where, error, NO_PROXY_THERE)) from error
     if policy is not None and not policy.permits(host, port, str(connected.getpeername()[0])):
         connected.close()
         raise blocked(host, port)
@@ -399,12 +408,15 @@ async def _through(
     loop = get_running_loop()
     to_proxy = tls_context(TlsFiles(ca=files.ca)) if proxy.origin.scheme == "https" else None
     reader = asyncio.StreamReader(limit=HEADER_BYTES_MAX)
-    outer, _ = await loop.create_connection(
-        lambda: asyncio.StreamReaderProtocol(reader),
-        sock=connected,
-        ssl=to_proxy,
-        server_hostname=proxy.origin.host if to_proxy else None,
-    )
+    try:
+        outer, _ = await loop.create_connection(
+            lambda: asyncio.StreamReaderProtocol(reader),
+            sock=connected,
+            ssl=to_proxy,
+            server_hostname=proxy.origin.host if to_proxy else None,
+        )
+    except ssl.SSLError as error:
+        raise tls_failed(where, error, peer="the proxy") from error
     try:
         outer.write(connect_head(proxy, origin))
         try:

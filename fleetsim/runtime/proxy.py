@@ -19,6 +19,9 @@ from fleetsim.runtime.ports import Proxy
 
 _HOST = re.compile(r"[A-Za-z0-9._:-]+", re.ASCII)
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: ([^\r\n]*))?\r?\n")
+_CHALLENGE = re.compile(rb"^proxy-authenticate:[ \t]*([a-z0-9_-]{1,40})", re.IGNORECASE | re.MULTILINE)
+
+NO_PROXY_THERE = "is the proxy running, and are its name and port right?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,8 @@ def choose_proxy(proxy: Proxy | None, origin: Origin) -> ChosenProxy | None:
     try:
         own = check_proxy(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl())
     except (ConfigError, ValueError):
-        raise ConfigError(f"{name} must be http://HOST:PORT or https://HOST:PORT") from None
+        hint = "name an HTTP proxy, also one that leads to a SOCKS proxy"
+        raise ConfigError(f"{name} must be http://HOST:PORT or https://HOST:PORT", hint=hint) from None
     return ChosenProxy(own, name, login)
 
 
@@ -72,17 +76,34 @@ def proxy_variable(origin: Origin) -> str:
 
     A host of this machine is always exempt.
     """
-    names = f"{origin.scheme}_proxy", "all_proxy"
-    name = next((n for lower in names for n in (lower, lower.upper()) if os.environ.get(n, "").strip()), "")
+    name = _variable_set(origin)
     return "" if not name or on_this_machine(str(origin)) or _exempt(origin) else name
+
+
+def unused_proxy(proxy: Proxy | None, origin: Origin) -> tuple[str, str]:
+    """Why a connection does not take a proxy of the environment, and the next step; "" where nothing is to be said."""
+    if on_this_machine(str(origin)) or (proxy is not None and proxy.url):
+        return "", ""
+    if proxy is None:
+        name = proxy_variable(origin)
+        why = f"{name} is set; fleetsim does not use it unless told to" if name else ""
+        return why, "`proxy: environment` in agents.yaml, --proxy environment, or way=WayOut(proxy=Proxy()), uses it"
+    if name := _variable_set(origin):
+        return ("NO_PROXY names this host", f"is it to be reached through {name}?") if _exempt(origin) else ("", "")
+    upper = f"{origin.scheme.upper()}_PROXY"
+    return f"without a proxy: {upper} is not set", f"set {upper} where fleetsim, or its hub, is started"
+
+
+def _variable_set(origin: Origin) -> str:
+    names = f"{origin.scheme}_proxy", "all_proxy"
+    return next((n for lower in names for n in (lower, lower.upper()) if os.environ.get(n, "").strip()), "")
 
 
 def _exempt(origin: Origin) -> bool:
     """Whether NO_PROXY names the host: by a name, which stands for the names below it too, a network, or ``*``."""
     listed = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
     address = parse_address(origin.host)
-    for entry in listed.lower().split(","):
-        entry = entry.strip()
+    for entry in re.split(r"[\s,]+", listed.lower()):
         network = network_of(entry)
         if entry == "*" or (address is not None and network is not None and address in network):
             return True
@@ -114,9 +135,18 @@ def check_tunnel(reply: bytes, chosen: ChosenProxy, where: str) -> None:
     status, reason = int(match[1]), one_line((match[2] or b"").decode("latin-1"), 80)
     if 200 <= status < 300:
         return
-    if status == 407:
+    offered = [scheme.decode() for scheme in _CHALLENGE.findall(reply)]
+    if status == 407 and offered and "basic" not in map(str.lower, offered):
+        why = f"wants a login by {' or '.join(offered[:4])}, and fleetsim logs in by Basic alone"
+        hint = "a proxy on this machine that logs in there, such as cntlm or px, leads through it"
+    elif status in {401, 407}:
         why = "wants a login" if not chosen.login else "refused our login"
-        hint = "name the variable that holds user:password: `credentialsEnv` of `proxy` in agents.yaml"
+        hint = (
+            f"write the login into {chosen.variable}: http://USER:PASSWORD@HOST:PORT"
+            if chosen.variable
+            else "name the variable that holds user:password: `credentialsEnv` of `proxy` in agents.yaml; "
+            "or --proxy environment, with the login in HTTPS_PROXY"
+        )
     else:
         why, hint = "did not open a connection", "may the proxy reach this host and port?"
     raise Unreachable(f"{where}: the proxy {why} (HTTP {status}{reason and ', ' + reason})", hint=hint)

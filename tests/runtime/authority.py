@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import trustme
@@ -20,9 +21,18 @@ class Authority:
         self.ca = str(folder / "ca.pem")
         self.made.cert_pem.write_to_path(self.ca)
 
-    def server(self, *, client_certificate: bool = False, version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
+    def server(
+        self,
+        *names: str,
+        client_certificate: bool = False,
+        version: ssl.TLSVersion | None = None,
+        days: tuple[int, int] = (-1, 30),
+    ) -> ssl.SSLContext:
+        """``days`` from today are the first and the last on which the certificate is valid."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self.made.issue_cert("127.0.0.1", "agent.test").configure_cert(context)
+        first, last = (datetime.now(UTC) + timedelta(days=day) for day in days)
+        made = self.made.issue_cert(*(names or ("127.0.0.1", "agent.test")), not_before=first, not_after=last)
+        made.configure_cert(context)
         if client_certificate:
             context.verify_mode = ssl.CERT_REQUIRED
             context.load_verify_locations(self.ca)

@@ -95,6 +95,52 @@ async def test_a_login_comes_from_its_variable_and_stays_out_of_errors(
 
 
 @pytest.mark.sockets
+async def test_advice_about_a_login_names_the_place_where_it_is_written(
+    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = post("http://agent.test/")
+    async with connect_proxy({}, answer=b"HTTP/1.1 407 No\r\nProxy-Authenticate: Basic realm=x\r\n\r\n") as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        assert "HTTP_PROXY" in str((await fails(transport.through(WayOut(proxy=Proxy())), request)).hint)
+        assert "credentialsEnv" in str((await fails(through(transport, proxy.url), request)).hint)
+    monkeypatch.setenv("PROXY_LOGIN", "me:s3cr3t")
+    async with connect_proxy({}, answer=b"HTTP/1.1 401 Unauthorized\r\n\r\n") as proxy:  # as tinyproxy answers
+        error = await fails(through(transport, proxy.url, login_env="PROXY_LOGIN"), request)
+        assert "login" in str(error)
+    both = b"HTTP/1.1 407 No\r\nProxy-Authenticate: Negotiate\r\nproxy-authenticate: NTLM x\r\n\r\n"
+    async with connect_proxy({}, answer=both) as proxy:
+        error = await fails(through(transport, proxy.url, login_env="PROXY_LOGIN"), request)
+        assert "Negotiate or NTLM" in str(error)
+        assert "credentialsEnv" not in str(error.hint)
+
+
+@pytest.mark.sockets
+async def test_a_certificate_that_is_the_proxys_is_not_taken_for_the_agents(
+    transport: HttpTransport, authority: Authority
+) -> None:
+    async with raw_server(answer, tls=authority.server()) as server:
+        async with connect_proxy({}, tls=authority.server()) as proxy:
+            error = await fails(through(transport, proxy.url), post(server.url))
+            assert "with the proxy" in str(error)
+        async with connect_proxy({}) as proxy:
+            error = await fails(through(transport, proxy.url), post(server.url))
+            assert "TLS failed" in str(error)
+
+
+@pytest.mark.sockets
+async def test_the_reason_for_a_direct_connection_is_in_its_error(
+    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way, request = transport.through(WayOut(proxy=Proxy())), post("http://agent.invalid/")
+    error = await fails(way, request)
+    assert "HTTP_PROXY is not set" in str(error)
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", ".invalid")
+    error = await fails(way, request)
+    assert "NO_PROXY" in str(error)
+
+
+@pytest.mark.sockets
 @pytest.mark.parametrize(
     "reply",
     [
@@ -130,6 +176,9 @@ async def test_a_proxy_that_is_down_or_silent_is_named(transport: HttpTransport,
         error = await fails(through(transport, server.url), request)
         assert isinstance(error, Unreachable)
         assert f"the proxy 127.0.0.1:{server.port}" in str(error)
+    error = await fails(through(transport, "http://proxy.invalid:3128"), post("http://agent.test/"))
+    assert isinstance(error, Unreachable)
+    assert "agent.test:80 through the proxy proxy.invalid:3128" in str(error)
 
 
 @pytest.mark.sockets
@@ -180,6 +229,7 @@ async def test_the_environment_names_the_proxy_only_where_it_is_told_to(
         ("https://agent.example/", "example:8443", "HTTPS_PROXY"),
         ("https://agent.example/", "gent.example,", "HTTPS_PROXY"),
         ("https://agent.example/", "a, *", ""),
+        ("https://agent.example/", "other  agent.example", ""),
         ("https://10.1.2.3/", "10.0.0.0/8", ""),
         ("https://10.1.2.3/", "10.1.2.3", ""),
         ("https://10.1.2.3/", "10.2.0.0/16", "HTTPS_PROXY"),

@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,22 @@ async def test_an_agent_of_a_private_authority_is_trusted_by_its_file(
         assert isinstance(refused, Unreachable)
         assert not refused.sent
         assert "SSL_CERT_FILE" in str(refused.hint)
+
+
+@pytest.mark.parametrize(
+    ("server", "word"),
+    [({"days": (-9, -1)}, "renew"), ({"days": (1, 9)}, "clock"), ({"names": ("10.1.1.1",)}, "name")],
+    ids=["expired", "not yet valid", "other name"],
+)
+async def test_a_certificate_of_a_trusted_authority_that_does_not_hold_gets_advice_of_its_own(
+    authority: Authority, transport: Transport, server: dict[str, Any], word: str
+) -> None:
+    names = server.pop("names", ())
+    async with raw_server(answer, tls=authority.server(*names, **server)) as agent:
+        refused = await post(transport, agent.url, TlsFiles(ca=authority.ca))
+        assert isinstance(refused, Unreachable)
+        assert word in str(refused.hint)
+        assert "--ca" not in str(refused.hint)
 
 
 @contextmanager
