@@ -328,6 +328,14 @@ def test_the_next_step_of_a_broken_connection_stands_before_its_reason(state: Li
     assert step in shown.plain[:60]
 
 
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_the_fleet_shows_the_whole_name_of_a_dialect_over_http_json(width: int) -> None:
+    j = Journal(start=NOW - timedelta(minutes=4))
+    j.card("quinn", "0.3+http", ("echo",))
+    agents = fold_view(j.events, NOW).agents
+    assert "0.3+http" in layout(fleet.columns(agents, "4m"), width).row(fleet.row(agents[0], NOW)).plain
+
+
 def test_long_names_of_agents_stay_readable_at_60_columns() -> None:
     j = Journal(start=NOW - timedelta(minutes=5))
     j.say("config.loaded", agents=["payments-review"], path="agents.yaml")

@@ -48,10 +48,11 @@ from fleetsim.model.text import one_line
 def columns(rows: Sequence[AgentRow], span: str) -> tuple[Column, ...]:
     """The columns of the agents' table; a narrow terminal drops cost, trend, wire, push and p50 first."""
     most = min(LABEL_MAX, max(10, max((cell_len(row.name) for row in rows), default=0)))
+    wire = max((len(row.card.dialect) for row in rows), default=0)
     return (
         Column(title="HEALTH", width=10),
         Column(title="AGENT", width=min(16, most), flex=1, most=most, by="name"),
-        Column(title="WIRE", width=4, drop=5, by="card.dialect"),
+        Column(title="WIRE", width=max(4, wire), drop=5, by="card.dialect"),
         Column(title="SKILLS", width=6, align=">", drop=6),
         Column(title="OK%", width=5, align=">", by="figures.success_rate"),
         Column(title=f"TREND {span}", width=16, drop=7),
