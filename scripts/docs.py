@@ -194,7 +194,7 @@ def limits() -> str:
         f"| `row_bytes_max`: a row of the ledger | {ROW_BYTES_MAX} |\n",
     ]
     for title, holder in LIMITS.items():
-        summary = (holder.__doc__ or "").strip().split("\n\n")[0].replace("\n    ", " ")
+        summary = " ".join((holder.__doc__ or "").split("\n\n")[0].split())
         parts.append(f"\n## {title}\n\n{summary}\n\n| limit | default |\n|---|---|\n")
         shown = [(name, getattr(holder(), name)) for name in get_type_hints(holder)]
         parts += [
