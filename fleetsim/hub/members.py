@@ -29,7 +29,6 @@ from fleetsim.caller.hitl import HitlMonitor
 from fleetsim.caller.ledger import (
     EarlyWebhook,
     HubMember,
-    LeaseLost,
     MessageKind,
     PassedMessage,
     QuestionRecord,
@@ -54,7 +53,7 @@ RENEWALS = 3
 """Renewals within the time of one lease."""
 
 START_S = 0.1
-"""How often a hub that lost its lease while it started looks whether it has joined again."""
+"""How often a hub that starts tries to take over again, after it lost its lease or PostgreSQL did not answer."""
 
 PAGE = 1_000
 
@@ -107,11 +106,11 @@ class Membership:
             try:
                 await self.take_over()
                 break
-            except LeaseLost:  # a slow start; ``rejoin_soon`` was called, and joins again
-                await asyncio.sleep(START_S)
-            except BaseException:
-                await self._workers.close()
-                raise
+            except BaseException as error:
+                if not (isinstance(error, NotAccepting) and error.retryable):
+                    await self._workers.close()
+                    raise
+                await asyncio.sleep(START_S)  # after a lost lease, ``rejoin_soon`` was called and joins again
         self._workers.start(self._follow(), name="follow")
         return self
 

@@ -287,3 +287,27 @@ async def test_a_hub_whose_lease_lapses_while_it_starts_joins_again(server: Serv
                 )
                 assert (await hub.tracker.wait(cid)).text == "you said hi"
                 assert [row["here"] for row in await hub.hub_rows()] == [True]
+
+
+async def test_a_hub_whose_ledger_takes_no_writes_while_it_starts_waits(server: Server) -> None:
+    place = Place.read(server.url("stuck_start"), password=True)
+    async with running_runtime(seed=1) as runtime, open_postgres(place, name="hub 0", lease_s=6.0) as ledger:
+        settings = {"search_path": "stuck_start"}
+        database = await asyncpg.connect(server.url().partition("?")[0], server_settings=settings)
+        transaction = database.transaction()
+        await transaction.start()
+        await database.execute("LOCK TABLE hubs IN EXCLUSIVE MODE")  # it can be read
+
+        async def go_on() -> None:
+            while not ledger.refusal:  # noqa: ASYNC110 - a ledger has no event for it
+                await asyncio.sleep(0.02)
+            await transaction.rollback()
+
+        freeing, keys = asyncio.create_task(go_on()), HubKeys.fresh(runtime.ids)
+        async with (
+            asyncio.timeout(SOON_S),
+            Hub(FleetConfig(agents=()), runtime, ledger, keys=keys, url="http://127.0.0.1:1") as hub,
+        ):
+            assert [row["here"] for row in await hub.hub_rows()] == [True]
+        await freeing
+        await database.close()
