@@ -37,6 +37,10 @@ class Seen:
     faults: Counter[str] = field(default_factory=Counter)
     losses: list[tuple[str, str, int, float]] = field(default_factory=list)
     """Fault, name and number of a hub that lost its requests, and when."""
+    woken: list[tuple[str, float]] = field(default_factory=list)
+    """Name of a hub that was stopped, and when it went on."""
+    overtaken: set[str] = field(default_factory=set)
+    """Requests whose call left a hub just after another one had taken them over (decision 72)."""
     refusals: Counter[str] = field(default_factory=Counter)
     """What ``/readyz`` replied while PostgreSQL was away."""
     problems: list[str] = field(default_factory=list)
