@@ -187,7 +187,7 @@ class RawDialect:
         return config
 
     def set_hook(self, task_id: str, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Params that register a webhook: flat in 1.0, the config nested in the older ones."""
+        """Params that register a webhook, as our caller writes them: flat in 1.0, the config nested in older ones."""
         if self.current:
             return {"taskId": task_id, **config}
         if self.proto:
@@ -195,7 +195,8 @@ class RawDialect:
             named = {"configId": config["id"]} if "id" in config else {}
             whole = {"name": name, "pushNotificationConfig": dict(config)}
             return {"taskId": task_id, "parent": f"tasks/{task_id}", **named, "config": whole}
-        return {"id" if self.legacy else "taskId": task_id, "pushNotificationConfig": dict(config)}
+        nested = {"id" if self.legacy else "taskId": task_id, "pushNotificationConfig": dict(config)}
+        return {**config, **nested} if self.over_http else nested
 
     def of_hook(self, task_id: str, config_id: str | None = None) -> dict[str, Any]:
         """Params that name a registered webhook, or all of a task."""

@@ -7,15 +7,19 @@ import pytest
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.check.agent_under_test import Options
 from fleetsim.check.evidence import Verdict
+from fleetsim.check.raw_dialect import RawDialect
 from fleetsim.check.report import Report
 from fleetsim.check.runner import run_check
+from fleetsim.model.call import PushConfig, SetPush
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.asgi import App
+from fleetsim.wire.dialect import DIALECTS
 from tests.broken.inprocess import ALLOW, check_app
 from tests.field.peer import Peer, case
 
 pytestmark = pytest.mark.slow
+HOOK = "http://127.0.0.1:1/hook"
 
 
 async def field_report() -> Report:
@@ -49,3 +53,16 @@ async def test_the_reference_agent_passes_every_row_over_http_json(dialect: str)
     untested = {f.reason for f in report.of(Verdict.NOT_TESTED)}
     assert untested <= {"needs JSON-RPC: this check runs over HTTP+JSON"}
     assert len(report.of(Verdict.PASS)) > 110
+
+
+@pytest.mark.parametrize("url", ["http://a.example/a2a", "http://a.example/v1"])
+@pytest.mark.parametrize("name", [name for name in DIALECTS if name != "0.1"])
+def test_the_check_writes_webhooks_as_our_caller_does(name: str, url: str) -> None:
+    raw, spoken = RawDialect(name, url), DIALECTS[name].at(url)
+    for config, members in (
+        (PushConfig(url=HOOK, config_id="one"), {"id": "one"}),
+        (PushConfig(url=HOOK, token="t"), {"token": "t"}),
+        (PushConfig(url=HOOK, scheme="Bearer", credentials="k"), {"credentials": "k"}),
+    ):
+        call = SetPush(task_id="t-1", config=config)
+        assert raw.set_hook("t-1", raw.hook(HOOK, **members)) == spoken.write_params(call)
