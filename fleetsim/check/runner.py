@@ -321,7 +321,8 @@ async def settle(session: Session, asked: Iterable[Exchange]) -> None:
     for task_id, state in _tasks(session, asked).items():
         if state in TERMINAL or state in INTERRUPTED:
             continue
-        await session.cancel(task_id)
+        if (await session.cancel(task_id)).code == -32002:
+            continue
         exchange = await session.until(task_id, TERMINAL | INTERRUPTED, max(end - session.now(), 0.0))
         if exchange.unreached:
             return

@@ -16,14 +16,17 @@ from fleetsim.check.agent_under_test import Options, Target, discover
 from fleetsim.check.evidence import Verdict
 from fleetsim.check.listener import Listener, Sink
 from fleetsim.check.report import Report
-from fleetsim.check.runner import SAME_MAX, one_at_a_time, run_check, select
+from fleetsim.check.runner import SAME_MAX, one_at_a_time, run_check, select, settle
 from fleetsim.check.session import Session
+from fleetsim.model.call import Operation
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.broken.build import breaks, with_skills
+from tests.broken.editors import about, answer_if
 from tests.broken.inprocess import AGENT, ALLOW, CHECKER, CHECKER_ADDRESS
 from tests.broken.senders import OneShotSender, Untold, sending
+from tests.broken.wire import Edit
 
 pytestmark = pytest.mark.slow
 
@@ -50,13 +53,13 @@ NEVER_TOLD = sending(lambda _delivery: None)
 
 
 @asynccontextmanager
-async def env(seed: int, **broken: Any) -> AsyncIterator[tuple[Runtime, Listener]]:
+async def env(seed: int, *edits: Edit, **broken: Any) -> AsyncIterator[tuple[Runtime, Listener]]:
     """An agent at ``AGENT``, and what the check has for it."""
     network = MemoryNetwork(seed=seed)
     network.addresses["checker"] = (CHECKER_ADDRESS,)
     listener = Listener(CHECKER, Sink())
     healthy = reference_agent(runtime=virtual_runtime(seed, network, name="agent"), allow_webhook=(ALLOW,))
-    network.mount(AGENT, breaks(**broken)(healthy).app())
+    network.mount(AGENT, breaks(*edits, **broken)(healthy).app())
     network.mount(CHECKER, listener.sink)
     async with network:
         yield virtual_runtime(seed, network, name="checker"), listener
@@ -126,6 +129,18 @@ async def test_what_comes_too_late_alone_as_well_is_repeated_three_times_at_most
     applicable = sum(one.verdict is not Verdict.NOT_APPLICABLE for one in report.findings)
     assert {"P-15", "P-24", "P-26"} <= failed(report)
     assert len(done) == applicable + SAME_MAX
+
+
+async def test_a_task_whose_cancel_is_refused_as_over_is_not_waited_for() -> None:
+    unreadable = answer_if(about(Operation.GET), {"jsonrpc": "2.0", "id": 1, "result": {}}, status=200)
+    async with env(0, unreadable) as (runtime, _):
+        agent = await discover(Target(url=AGENT), runtime, Options(), None)
+        session = Session(agent, "0.3")
+        _, sent = await session.begin()
+        await asyncio.sleep(5)
+        began = session.now()
+        await settle(session, [sent])
+        assert session.now() - began < 1
 
 
 async def test_a_row_that_waits_in_vain_with_nothing_beside_it_is_not_repeated() -> None:
