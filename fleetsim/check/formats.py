@@ -92,6 +92,7 @@ def markdown(report: Report) -> str:
         *(f"- Endpoint (A2A {name}): {_md(url)}" for name, url in report.endpoints.items()),
         f"- Listener: {_md(report.listener or 'none')}",
         f"- Began {report.began}, seed {report.seed}, fleetsim {report.version}",
+        *([f"- Note: {_md(report.note)}"] if report.note else []),
         "",
     ]
     for finding in report.failures():
@@ -163,6 +164,7 @@ def _html_head(report: Report) -> Iterator[str]:
         ("Took", f"{report.seconds:.1f} s"),
         ("Seed", str(report.seed)),
         ("fleetsim", report.version),
+        *([("Note", report.note)] if report.note else []),
     ]
     yield "<dl>"
     yield from (f"<dt>{html_text(label)}</dt><dd>{html_text(value)}</dd>" for label, value in rows)
@@ -197,6 +199,7 @@ def _html_failure(finding: Finding) -> Iterator[str]:
         ("Seen before", row.incident),
         ("Source", row.source),
         ("But", row.against),
+        ("Your SDK", finding.sdk and f"every agent on {finding.sdk} fails this row"),
     ):
         if text:
             yield f"<dt>{label}</dt><dd>{html_text(text)}</dd>"

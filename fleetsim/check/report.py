@@ -219,7 +219,10 @@ def in_order(findings: Iterable[Finding], requirements: Mapping[str, Requirement
 # -- the baselines of SDKs: the rows that every agent on one of them fails ------------------------------
 
 SDK_ROWS_MIN, SDK_SHARE_MIN = 10, 0.9
-"""An agent fails like an SDK if it fails at least this number and this share of the rows of its baseline."""
+"""An agent fails like an SDK if it fails at least this number and this share of the rows of its baseline.
+
+They must also be half of its failures: an agent that refuses nearly everything fails like every SDK.
+"""
 
 
 @cache
@@ -240,7 +243,7 @@ def marked(findings: Iterable[Finding], sdk: str = "") -> tuple[tuple[Finding, .
     fits = {
         name: len(keys & failed)
         for name, keys in sdks().items()
-        if len(keys & failed) >= max(SDK_ROWS_MIN, SDK_SHARE_MIN * len(keys & tested))
+        if len(keys & failed) >= max(SDK_ROWS_MIN, SDK_SHARE_MIN * len(keys & tested), len(failed) / 2)
     }
     name = sdk or max(fits, key=lambda one: fits[one], default="")
     shared = failed & sdks().get(name, frozenset())

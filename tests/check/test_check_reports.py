@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 
@@ -196,6 +197,13 @@ def test_markdown_cannot_be_broken_out_of() -> None:
     assert "\n`````\na ``` b ```` c\n`````\n" in page
 
 
+def test_every_page_says_which_failures_are_those_of_the_sdk() -> None:
+    marked_one = replace(report(replace(SHOULD, sdk="a2a-sdk 1.3.0")), note="1 of 1 failures")
+    for page in (html(marked_one), markdown(marked_one), render(marked_one)):
+        assert "every agent on a2a-sdk 1.3.0" in page
+        assert "1 of 1 failures" in page
+
+
 def test_json_holds_everything_and_names_its_schema() -> None:
     value = json.loads(as_json(report(PASS, MUST)))
     assert value["schema"] == "fleetsim-check/1"
@@ -249,6 +257,11 @@ def test_failures_that_all_agents_on_an_sdk_have_are_marked() -> None:
     assert {finding.key for finding in findings if not finding.sdk} == {"E-01@1.0"}
     assert {finding.sdk for finding in findings if finding.sdk} == {"a2a-sdk 1.3.0"}
     assert note.startswith(f"{len(agent) - 1} of {len(agent)} failures")
+    others = [
+        found(f"{row}@1.0", Verdict.FAIL) for row in REQUIREMENTS if row[0] in "TSMHE" and f"{row}@1.0" not in keys
+    ]
+    assert len(others) > len(agent)
+    assert marked([*agent, *others])[1] == ""
     good, silent = marked([found(key, Verdict.PASS) for key in keys])
     assert ({finding.sdk for finding in good}, silent) == ({""}, "")
     named, _ = marked([found(keys[0], Verdict.FAIL)], "a2a-sdk 1.3.0")
