@@ -81,7 +81,7 @@ async def check_needs(requirement: Requirement, session: Session) -> None:
     if "listener" in requirement.needs:
         not_tested_unless(
             taken.code != -32602,
-            f"the agent refuses webhooks to the listener ({place}); add it to the agent's allow-list "
+            f"needs a webhook to the listener ({place}), which gave {taken}: add it to the agent's allow-list "
             f"(fleetsim's: Agent(allow_webhook=[{place!r}]), or fleetsim agent --allow-webhook {place})",
             taken,
         )

@@ -470,7 +470,10 @@ async def _whole_stream(session: Session, hint: Hint) -> Exchange:
         not_tested_unless(
             stream.is_stream, f"the stream this leans on was answered with {stream.exchange}", stream.exchange
         )
-        return await stream.drain(STREAM_S)
+        exchange = await stream.drain(STREAM_S)
+    told = exchange.frames and exchange.error is None
+    not_tested_unless(told, f"needs a stream with events: that gave {exchange} (C-06)", exchange)
+    return exchange
 
 
 async def longest_stream(session: Session) -> Exchange:

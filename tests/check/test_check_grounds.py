@@ -31,8 +31,11 @@ from tests.broken.build import Mutant, breaks, with_limits
 from tests.broken.catalogue import mutant
 from tests.broken.editors import (
     about,
+    answer_as,
     answer_error,
     answer_if,
+    at,
+    drop_frame,
     edit_card,
     edit_error,
     edit_everything,
@@ -43,7 +46,7 @@ from tests.broken.editors import (
     kind_of,
 )
 from tests.broken.inprocess import AGENT, ALLOW, check_app
-from tests.broken.wire import Edit, Headers, HttpRequest
+from tests.broken.wire import Edit, Headers, HttpRequest, HttpResponse
 from tests.client.mounted import PATH, RPC, mounted
 
 JsonObject = dict[str, Any]
@@ -413,3 +416,48 @@ async def test_a_skill_that_the_card_lacks_cannot_be_said_to_change_the_world() 
 def test_a_row_that_holds_the_seeds_against_the_text_of_0_3_says_so() -> None:
     against = {found.id for found in select(()) if "0.3" in found.against}
     assert against == {"T-02", "T-03", "S-10"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant_id", ["queued", "undead", "traceback-told"])
+def test_a_row_about_all_answers_brings_some_about_where_it_is_probed_alone(mutant_id: str) -> None:
+    agent = mutant(mutant_id)
+    assert Verdict.FAIL in verdicts(judged(agent, agent.row)).values()
+
+
+def test_states_of_an_agent_that_shows_no_task_are_not_tested() -> None:
+    message = {"kind": "message", "messageId": "m-1", "role": "agent", "parts": [{"kind": "text", "text": "pong"}]}
+    reply = {"jsonrpc": "2.0", "id": 1, "result": message}
+    agent = broken("T-07", answer_if(in_dialect("0.3", Operation.SEND), reply, status=200))
+    assert verdicts(judged(agent, "T-07"))["T-07@0.3"] is Verdict.NOT_TESTED
+
+
+def test_lists_that_are_not_supported_are_reported_by_one_row() -> None:
+    found = judged(
+        broken("T-22", answer_error(about(Operation.LIST), -32004, "Not supported")), "T-22", "T-23", "T-24", "T-25"
+    )
+    assert verdicts(found) == {
+        "T-22@1.0": Verdict.FAIL,
+        **{f"T-{row}@1.0": Verdict.NOT_TESTED for row in (23, 24, 25)},
+    }
+
+
+def test_events_that_never_came_are_not_said_to_be_right() -> None:
+    without_pieces = broken("S-11", drop_frame(lambda event: kind_of(event) == "artifact-update"))
+    task_alone = broken("S-12", drop_frame(lambda event: kind_of(event) != "task"))
+    refused = broken("C-06", answer_error(about(Operation.STREAM), -32603, "Internal error"))
+    for agent, rows in (
+        (without_pieces, ["S-11"]),
+        (task_alone, ["S-12"]),
+        (refused, ["S-02", "S-04", "S-05", "S-06"]),
+    ):
+        assert set(verdicts(judged(agent, *rows)).values()) <= {Verdict.NOT_TESTED}, rows
+
+
+def test_an_alias_that_leads_elsewhere_is_none() -> None:
+    def elsewhere(asked: HttpRequest, reply: HttpResponse) -> None:
+        reply.status, reply.headers = 307, {"location": "/message:send/", "content-length": "0"}
+        reply.body = b""
+
+    agent = broken("R-01", answer_as(at("/message:send"), elsewhere))
+    assert judged(agent, "R-01")["R-01"].verdict is Verdict.NOT_APPLICABLE

@@ -6,7 +6,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from fleetsim.check.evidence import fail_unless, fail_unless_error, not_applicable_unless, not_tested_unless, written
+from fleetsim.check.evidence import (
+    Exchange,
+    fail_unless,
+    fail_unless_error,
+    not_applicable_unless,
+    not_tested_unless,
+    written,
+)
 from fleetsim.check.needs import METHOD_ROWS, NO_METHOD, NOWHERE, answer_of, knows
 from fleetsim.check.raw_dialect import listed, mapping
 from fleetsim.check.requirement import ALL, BUILD_GUIDE, ONCE, V03, V10, ProbeBatch, must, should
@@ -322,6 +329,13 @@ async def deep_json(session: Session) -> None:
     fail_unless(reply.error is not None, f"deep JSON gave {reply}", reply)
 
 
+async def answers_to_wrong_types(session: Session) -> list[Exchange]:
+    """What the agent answers to ids that are no texts, and to parts that are no list."""
+    asked = [(Operation.GET, session.dialect.by_id(odd)) for odd in (17, {"a": 1}, ["x"])]
+    asked.append((Operation.SEND, session.params(parts="hello")))
+    return [await session.call(operation, params) for operation, params in asked]
+
+
 @must(
     "E-21: Wrong types in params are an error, not a crash",
     ALL,
@@ -330,11 +344,9 @@ async def deep_json(session: Session) -> None:
 )
 async def wrong_types(session: Session) -> None:
     """Get a task whose id is a number, an object and a list; send a message whose parts are a string."""
-    asked = [(Operation.GET, session.dialect.by_id(odd)) for odd in (17, {"a": 1}, ["x"])]
-    asked.append((Operation.SEND, {**session.params(parts="hello")}))
-    for operation, params in asked:
-        reply = await session.call(operation, params)
-        fail_unless(reply.status is not None and reply.status < 500, f"{operation.value} gave {reply}", reply)
+    for reply in await session.fixture(answers_to_wrong_types):
+        what = "send" if reply.operation is Operation.SEND else "get"
+        fail_unless(reply.status is not None and reply.status < 500, f"{what} gave {reply}", reply)
         fail_unless(reply.error is not None, f"wrong types were taken: {reply}", reply)
         fail_unless(reply.code != -32603, "wrong types are an internal error (-32603)", reply)
 
@@ -364,6 +376,7 @@ async def unknown_fields(session: Session) -> None:
 )
 async def no_leaks(session: Session) -> None:
     """Look for stack traces and file paths in every answer the check has seen."""
+    await session.fixture(answers_to_wrong_types)
     if "fail" in session.agent.hints:
         await session.finished(session.hint("fail"))
     for reply in session.agent.exchanges:

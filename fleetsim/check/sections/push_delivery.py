@@ -317,7 +317,8 @@ async def end_is_told_once(session: Session) -> None:
             reply = await send_with_webhook(session, None, hook)
         what = "the cancel" if cancelled else "the completion"
         seconds = 10 if cancelled else session.options.patience_s
-        not_tested_unless(await hook.until(tells_the_end, seconds), f"no webhook reported {what}", reply)
+        needs = f"needs a webhook that reports {what}: none came ({'P-17' if cancelled else 'P-26'})"
+        not_tested_unless(await hook.until(tells_the_end, seconds), needs, reply)
         await asyncio.sleep(1.5)
         ends = [arrival for arrival in hook.arrivals if tells_the_end(arrival)]
         kinds = Counter(session.dialect.event(arrival.value)[0] for arrival in ends)

@@ -36,7 +36,8 @@ def _exists(reply: Exchange, named: str = "") -> None:
     """``named``: what a route that shadows this one would take for the task's id."""
     shadowed = bool(named) and reply.status == 404 and named in reply.body.decode("utf-8", "replace")
     fail_unless(not shadowed, f"another route takes this path: it looked for the task {named!r}", reply)
-    not_applicable_unless(reply.status not in {404, 405, 501}, "the agent has no such alias")
+    gone = reply.status in {404, 405, 501} or 300 <= (reply.status or 0) < 400
+    not_applicable_unless(not gone, "the agent has no such alias")
     refusal = read_error(reply.value, Operation.SEND, reply.status) if (reply.status or 0) >= 400 else None
     other = refusal is not None and refusal.wire_code == -32009
     not_applicable_unless(not other, "the path is that of another version's HTTP+JSON")

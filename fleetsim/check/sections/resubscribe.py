@@ -26,7 +26,10 @@ async def dropped_stream(session: Session) -> tuple[str, Exchange]:
         not_tested_unless(await stream.next(5), "no event came", stream.exchange)
         await stream.until(lambda kind, content: kind == "status-update" and bool(message_text(content)), 1)
         state = session.dialect.state(mapping(session.dialect.event(stream.exchange.frames[-1].result)[1]))
-        not_tested_unless(state not in TERMINAL, "the slow skill was over at once: name a slower one", stream.exchange)
+        over = "needs a stream that begins before its task ends: its first events said"
+        not_tested_unless(
+            state not in TERMINAL, f"{over} {state} (S-25); name a slower skill with --skill-slow", stream.exchange
+        )
         return stream.task_id(), stream.exchange
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
-from fleetsim.check.evidence import Exchange, fail_unless, fail_unless_error, not_tested_unless
+from fleetsim.check.evidence import Exchange, NotPassed, fail_unless, fail_unless_error, not_tested_unless
 from fleetsim.check.raw_dialect import STATES, answer_text, listed, mapping, message_text, snake_keys
 from fleetsim.check.requirement import ALL, BUILD_GUIDE, V03, V10, ProbeBatch, must, should
 from fleetsim.check.session import Session, finished_task
 from fleetsim.model.asking import in_form
 from fleetsim.model.call import Operation
 from fleetsim.model.task import INTERRUPTED, TERMINAL, DataPart
+
+SLOW_S = 5.0
+"""The slow skill takes about four seconds: one that goes on after its cancel has ended by then."""
 
 LIFE = f"{BUILD_GUIDE}, checklist 'Transport & lifecycle'"
 _ZONED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)", re.ASCII)
@@ -49,6 +54,12 @@ async def can_be_read(session: Session) -> None:
 )
 async def states_are_final(session: Session) -> None:
     """Watch the states of every task the check made, by stream and by get."""
+    if not session.tasks:  # no other row was probed
+        with suppress(NotPassed):
+            await _variety(session)
+            await session.fixture(canceled_task)
+            await asyncio.sleep(SLOW_S)
+    not_tested_unless(session.tasks, "needs a task, and no answer showed one (T-01)")
     # Everything that was seen of every task, and once more what was seen canceled.
     for task_id in {str(task.get("id")): 0 for task, _ in session.tasks if session.dialect.state(task) == "canceled"}:
         await session.get(task_id)
@@ -164,6 +175,8 @@ def _statuses(session: Session) -> Iterator[tuple[Mapping[str, Any], Exchange]]:
 )
 async def timestamps_have_zones(session: Session) -> None:
     """Read status.timestamp of the tasks seen."""
+    if not session.tasks:
+        await session.fixture(finished_task)
     seen = 0
     for status, reply in _statuses(session):
         if (stamp := status.get("timestamp")) is not None:
@@ -398,6 +411,20 @@ async def _list(session: Session, **params: Any) -> Exchange:
     return reply
 
 
+async def listing(session: Session) -> Exchange:
+    """The answer to a list of one context."""
+    context, _ = await session.fixture(three_tasks)
+    return await session.rpc(Operation.LIST, {"contextId": context})
+
+
+async def _needs_lists(session: Session) -> None:
+    """Raise NotPassed (not tested) unless tasks can be listed, which T-22 reports."""
+    reply = await session.fixture(listing)
+    not_tested_unless(
+        reply.error is None or reply.code == -32601, f"needs a list of tasks: that gave {reply} (T-22)", reply
+    )
+
+
 def _ids(reply: Exchange) -> list[Any]:
     return [mapping(task).get("id") for task in listed(mapping(reply.result).get("tasks"))]
 
@@ -435,6 +462,7 @@ async def list_pages(session: Session) -> None:
 )
 async def list_filters(session: Session) -> None:
     """List with contextId, and with a state the tasks are not in."""
+    await _needs_lists(session)
     context, ids = await session.fixture(three_tasks)
     reply = await _list(session, contextId=context)
     fail_unless(sorted(map(str, _ids(reply))) == sorted(ids), "a list by contextId holds other tasks", reply)
@@ -445,6 +473,7 @@ async def list_filters(session: Session) -> None:
 @must("T-24: ListTasks refuses a pageSize out of 1 to 100", V10, source="A2A 1.0 §3.1.4", remedy="Answer -32602.")
 async def list_bounds(session: Session) -> None:
     """List with pageSize 0 and 101."""
+    await _needs_lists(session)
     for size in (0, 101):
         reply = await session.rpc(Operation.LIST, {"pageSize": size})
         fail_unless_error(reply, f"pageSize {size}", -32602)
@@ -458,6 +487,7 @@ async def list_bounds(session: Session) -> None:
 )
 async def list_artifacts(session: Session) -> None:
     """List with and without includeArtifacts."""
+    await _needs_lists(session)
     context, _ = await session.fixture(three_tasks)
     bare = await _list(session, contextId=context)
     fail_unless(not any(mapping(t).get("artifacts") for t in mapping(bare.result)["tasks"]), "artifacts unasked", bare)
