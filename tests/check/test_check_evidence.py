@@ -23,7 +23,7 @@ from fleetsim.testbed.runtime import virtual_runtime
 INTEROP = Path(__file__).parents[1] / "interop"
 PEERS = (
     *("py03", "py10", "py10-on-0.3", "selectools", "js03", "js10", "py02", "fasta2a", "fasta2a06"),
-    *("strands", "adk", "agentframework", "py10-http", "py03-http"),
+    *("strands", "adk", "agentframework", "py10-http", "py03-http", "ag2", "a2akit"),
 )
 
 

@@ -25,8 +25,8 @@ from fleetsim.check.runner import run_check
 from fleetsim.runtime.real import running_runtime
 
 SDKS = {
-    "a2a-sdk 0.3.26": ("py03", "strands"),
-    "a2a-sdk 1.3.0": ("py10", "py10-on-0.3", "adk", "agentframework"),
+    "a2a-sdk 0.3.26": ("py03", "py03-http", "strands"),
+    "a2a-sdk 1.3.0": ("py10", "py10-on-0.3", "py10-http", "adk", "agentframework", "ag2"),
     "@a2a-js/sdk 0.3.14": ("js03",),
     "@a2a-js/sdk 1.3.0": ("js10",),
 }

@@ -693,6 +693,8 @@ CHECK_PEERS: Mapping[str, Env] = {
     "strands": STRANDS,
     "adk": ADK,
     "agentframework": AGENTFRAMEWORK,
+    "ag2": AG2,
+    "a2akit": A2AKIT,
 }
 """Whose servers `fleetsim check` is held against, by the names of ``driver/verdicts.py``."""
 

@@ -42,7 +42,7 @@ tells of it. A name that ends in a number ends with the byte of the reply's body
 
 CHECK_HEAD = """## Released servers under `fleetsim check`
 
-Verdicts that must come out (read by hand for five of the servers, by their reasons for the rest). The exchanges
+Verdicts that must come out, each judged by hand against the code or the replies of the server. The exchanges
 are kept in `tests/interop/evidence/` and judged again by `make test`. Rows are those of `checklist.md`. These
 servers carry the skills of `peers/shared/script.json` and nothing else: what is told here is the package's own doing.
 """

@@ -10,7 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from driver.envs import Env
-from driver.expected import ADK, AGENTFRAMEWORK, FASTA2A, FASTA2A06, JS03, JS10, PY02, PY03, PY10, SELECTOOLS, STRANDS
+from driver.expected import (
+    A2AKIT,
+    ADK,
+    AG2,
+    AGENTFRAMEWORK,
+    FASTA2A,
+    FASTA2A06,
+    JS03,
+    JS10,
+    PY02,
+    PY03,
+    PY10,
+    SELECTOOLS,
+    STRANDS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +401,55 @@ CHECKED: Mapping[str, Checked] = {
             SNAPSHOT,
             REJOIN_UNKNOWN,
             FIRST_PIECE,
+        ),
+    ),
+    "ag2": Checked(
+        title="ag2 1.2.1 over HTTP+JSON",
+        env=AG2,
+        dialect="1.0+http",
+        rows=(
+            keeps("C-01", "card at agent-card.json"),
+            keeps("C-02", "card at agent.json"),
+            fails("C-05", "lacks tags", "the framework's skill has no tags"),
+            keeps("C-07", "webhooks as the card says"),
+            keeps("C-13", "no extended card, and the card says so"),
+            keeps("E-08", "no message in send: INVALID_ARGUMENT"),
+            keeps("E-13", "unknown task: 404 with TASK_NOT_FOUND"),
+            keeps("T-05", "send, waiting not said: waits"),
+            CANCEL_ONCE,
+            REFUSED_MESSAGE,
+            OTHER_CONTEXT,
+            keeps("T-15", "a question is answered on the same task"),
+            fails("T-21", "does not say why", "the framework drops a failure's reason"),
+            keeps("T-31", "both text parts are read"),
+            fails("T-32", "no history", "its first event is a task without the message"),
+            Expected("T-19", "not tested", "T-32", "no history to cut"),
+            SNAPSHOT,
+            REJOIN_UNKNOWN,
+            FIRST_PIECE,
+            fails("P-09", "was accepted", "webhooks to private addresses are taken unless a validator is given"),
+            HOOK_ON_CANCEL,
+            ONE_HEADER,
+        ),
+    ),
+    "a2akit": Checked(
+        title="a2akit 0.0.32 over HTTP+JSON",
+        env=A2AKIT,
+        dialect="0.3+http",
+        rows=(
+            keeps("C-03", "the card's url is the endpoint, /v1 in it"),
+            fails("C-18", "forged", "the card's url follows the Host header"),
+            fails("E-08", "-32600", "no message in send: -32600"),
+            fails("E-09", "not a result", "empty parts: ok"),
+            keeps("E-24", 'a message of the role "robot" is refused'),
+            keeps("T-02", "at once unless blocking is said"),
+            CANCEL_ONCE,
+            keeps("T-20", "historyLength 0: none"),
+            keeps("T-31", "both text parts are read"),
+            fails("S-16", "is missing", "the snapshot of a rejoin lacks the pieces sent before"),
+            keeps("P-01", "a webhook is registered flat"),
+            fails("P-09", "was accepted", "private addresses are refused at the delivery, not at the registration"),
+            fails("P-14", "was accepted", "a private webhook in a send is taken"),
         ),
     ),
 }
