@@ -91,7 +91,7 @@ add(
     incident="false flags break the dispatcher",
     also={
         "H-05": "there is no stream to open after the aborted ones",
-        "L-03 R-02 R-04 S-01 S-02 S-04 S-09 S-18": "streams are refused, so nothing of them can be seen",
+        "L-03 R-02 R-04 S-01 S-18": "streams are refused, so nothing of them can be seen",
         "P-14": "a stream is what is refused with the webhook, and there are none",
     },
 )
