@@ -330,7 +330,7 @@ async def deep_json(session: Session) -> None:
 
 
 async def answers_to_wrong_types(session: Session) -> list[Exchange]:
-    """What the agent answers to ids that are no texts, and to parts that are no list."""
+    """The replies to reads whose id is a number, an object or a list, and to a message whose parts are a text."""
     asked = [(Operation.GET, session.dialect.by_id(odd)) for odd in (17, {"a": 1}, ["x"])]
     asked.append((Operation.SEND, session.params(parts="hello")))
     return [await session.call(operation, params) for operation, params in asked]

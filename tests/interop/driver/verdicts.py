@@ -442,7 +442,7 @@ CHECKED: Mapping[str, Checked] = {
             fails("E-08", "-32600", "no message in send: -32600"),
             fails("E-09", "not a result", "empty parts: ok"),
             keeps("E-24", 'a message of the role "robot" is refused'),
-            keeps("T-02", "at once unless blocking is said"),
+            keeps("T-02", "at once, but for blocking: true"),
             CANCEL_ONCE,
             keeps("T-20", "historyLength 0: none"),
             keeps("T-31", "both text parts are read"),
