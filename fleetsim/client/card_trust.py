@@ -106,10 +106,10 @@ class CardTrust:
         raise ConfigError(f"{place} has no such key")
 
     async def _read(self, source: str, trusted: str, runtime: Runtime, limits: Limits) -> list[Key]:
-        """The keys in a file or at an address. At another origin than that of ``trusted`` it must be a public one."""
+        """The keys in a signer's file or at an address, of another origin than that of ``trusted`` at a public one."""
         from fleetsim.wire.card_signing import KEYS_BYTES_MAX, read_keys
 
-        if origin_of(source) is None:
+        if source in self.signers and origin_of(source) is None:  # no card names a file of this machine
             return read_keys(await runtime.files.read(Path(source), bytes_max=KEYS_BYTES_MAX), source)
         own = origin_of(source) == origin_of(trusted)
         plain = own and (on_this_machine(source) or not self.required)  # the card comes the same way

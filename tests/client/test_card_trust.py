@@ -104,6 +104,11 @@ async def test_a_key_that_anybody_could_have_named_verifies_nothing(key_url: str
             await client(REQUIRED).discover()
 
 
+async def test_no_card_has_a_file_of_this_machine_read() -> None:
+    async with served("keys.json") as client:
+        assert not (await client(CardTrust()).discover()).proof.signer
+
+
 async def test_a_key_elsewhere_verifies_the_card_where_its_address_is_named() -> None:
     async with served("https://elsewhere.example/keys.json") as client:
         trust = CardTrust(required=True, signers=("https://elsewhere.example/keys.json",))
