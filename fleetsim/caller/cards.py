@@ -31,7 +31,7 @@ from fleetsim.model.errors import (
     UnknownTarget,
     WireError,
 )
-from fleetsim.model.extensions import hub_of
+from fleetsim.model.extensions import doubts_of, hub_of
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ALL
 from fleetsim.runtime.ports import Runtime
@@ -65,7 +65,8 @@ class AgentView:
     """The state of an agent as the hub knows it.
 
     ``reachable`` is None until somebody tried. ``stale_reason`` says why ``card`` is older than it should
-    be, or why there is none; empty when all is well. ``skills`` are what may be asked for now.
+    be, or why there is none; empty when all is well. ``skills`` are what may be asked for now, ``doubts`` the warnings
+    of the card for requesters.
     """
 
     entry: AgentEntry
@@ -79,6 +80,7 @@ class AgentView:
     failures: int = 0
     unreachable_since: datetime | None = None
     skills: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -566,7 +568,8 @@ class CardBroker:
 def _with_card(view: AgentView, card: AgentCard, choice: Choice) -> AgentView:
     """The view with another card: pinned skills first and always, then the card's."""
     skills = [skill.skill_id for skill in card.skills if skill.skill_id][:SKILLS_MAX]
-    return replace(view, card=card, choice=choice, skills=tuple(dict.fromkeys([*view.entry.skill_names, *skills])))
+    skills = [*view.entry.skill_names, *skills]
+    return replace(view, card=card, choice=choice, skills=tuple(dict.fromkeys(skills)), doubts=doubts_of(card))
 
 
 def changes(before: AgentCard | None, now: AgentCard | None, url: str) -> list[str]:

@@ -56,6 +56,7 @@ _CODES = {"credential_refused": Exit.AUTH, "unreachable": Exit.UNREACHABLE, "nev
 class AskOptions:
     """The options of a verb that asks an agent. ``agent`` is a name or an address; "" is the hub itself.
 
+    With ``signers`` no other card counts, unless ``inspects``: then the card is read to be shown.
     ``follow_id`` is a task to follow, instead of a text to send.
     """
 
@@ -79,6 +80,7 @@ class AskOptions:
     rpc_url: str | None = None
     card_url: str | None = None
     signers: tuple[str, ...] = ()
+    inspects: bool = False
     proxy: str | None = None
     ca: str | None = None
     text_max: int = TEXT_CHARS_MAX
@@ -87,6 +89,12 @@ class AskOptions:
     def given(cls, **options: Any) -> AskOptions:
         """From the options of a command; one that was not given (None) has its default."""
         return cls(**{name: value for name, value in options.items() if value is not None})
+
+    def trust(self, entry: CardTrust | None = None) -> CardTrust:
+        """The demands on the card: those of agents.yaml (``entry``), with the signers given instead of its own."""
+        entry = entry or CardTrust()
+        required = entry.required or (bool(self.signers) and not self.inspects)
+        return CardTrust(required=required, signers=self.signers or entry.signers)
 
     @property
     def credentials(self) -> tuple[Credential, ...]:
@@ -119,6 +127,9 @@ async def reach(common: CommonOptions, ask: AskOptions, *, interface: str = "cli
 
         address = find_hub(common)
         if address is not None and not (address.demo and await _is_own(common, ask.agent)):
+            if ask.signers:
+                hint = "give the agent's URL, or name its signers in agents.yaml: `trust: signed` and `signers`"
+                raise ConfigError("the running hub reads the agent's card, so --signer has no effect", hint=hint)
             if ask.wire_log is not None:
                 hint = "give the agent's URL, or read the hub's wire log: docs/howto/see-the-wire.md"
                 raise ConfigError("the running hub sends this request, and --wire-log records our own", hint=hint)
@@ -188,7 +199,7 @@ async def agent_client(common: CommonOptions, ask: AskOptions) -> AsyncIterator[
             credential=ask.credentials or entry.credentials,
             headers=tuple(entry.headers.items()),
             dialect=ask.dialect or entry.wire,
-            trust=replace(entry.card_trust, signers=ask.signers or entry.card_trust.signers),
+            trust=ask.trust(entry.card_trust),
             limits=limits,
             way=way_given(ask.proxy, ask.ca, entry.way),
         )
@@ -238,7 +249,7 @@ def client_for(ask: AskOptions, runtime: Runtime, limits: ClientLimits | None = 
         runtime=runtime,
         credential=ask.credentials,
         dialect=ask.dialect,
-        trust=CardTrust(signers=ask.signers),
+        trust=ask.trust(),
         limits=limits,
         rpc_url=with_scheme(ask.rpc_url),
         card_url=with_scheme(ask.card_url),
@@ -331,6 +342,7 @@ def _call_options(ask: AskOptions, result: FollowResult) -> str:
         ("api-key-env", ask.api_key_env),
         ("bearer-env", ask.bearer_env),
         ("auth", ask.auth),
+        *(("signer", signer) for signer in ask.signers),
         ("a2a-version", result.dialect or ask.dialect),
     )
     return "".join(f" --{name} {quote(value)}" for name, value in options if value)

@@ -99,7 +99,7 @@ async def _read(common: CommonOptions, agent: str, how: Mapping[str, Any]) -> di
     from fleetsim.caller.auth import is_answered  # not for those who only read help
     from fleetsim.cli.ask import AskOptions, agent_client
 
-    async with agent_client(common, AskOptions.given(agent=agent, **how)) as client:
+    async with agent_client(common, AskOptions.given(agent=agent, inspects=True, **how)) as client:
         card = await client.discover()
         choice = await client.choice()
     alternatives, configured = requested_schemes(card), client.credentials

@@ -43,7 +43,8 @@ def pin_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def call_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``pin_options``, the dialect, and the credential for an agent given by its URL; agents.yaml has one by name."""
+    """``pin_options``, the dialect, and for an agent given by its URL the credential and the signers of its card;
+    agents.yaml has these by name."""
     from fleetsim.wire.dialect import DIALECTS  # not for the verbs that call no agent
 
     version = click.option(
@@ -53,7 +54,9 @@ def call_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="DIALECT",
         help="Speak A2A 1.0, 0.3 or 0.1, whatever the card says; 1.0+http and 0.3+http are over HTTP+JSON.",
     )
-    return pin_options(auth_options(version(command)))
+    return pin_options(
+        auth_options(_signer("Call the agent only if one of these keys signed its card")(version(command)))
+    )
 
 
 def auth_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,14 +72,12 @@ def auth_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return key(token(auth(command)))
 
 
-signer_option = click.option(
-    "--signer",
-    "signers",
-    multiple=True,
-    metavar="FILE|URL",
-    help="Whose key may sign the card (repeatable): a JWK Set, JWK or PEM file, or the https address of a JWK Set. "
-    "[default: a key at the agent's own origin]",
-)
+def _signer(rule: str, more: str = "") -> Decorator:
+    text = f"{rule} (repeatable): a JWK Set, JWK or PEM file, or the https address of a JWK Set.{more}"
+    return click.option("--signer", "signers", multiple=True, metavar="FILE|URL", help=text)
+
+
+signer_option = _signer("Whose key may sign the card", "  [default: a key at the agent's own origin]")
 
 
 wire_log_option = click.option(

@@ -49,11 +49,10 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.event import TaskEvent
-from fleetsim.model.extensions import required_extensions
+from fleetsim.model.extensions import doubts_of, required_extensions
 from fleetsim.model.limits import check_text
 from fleetsim.model.security import in_words, requested_schemes
 from fleetsim.model.task import Part, Task, TaskState
-from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Runtime, Transport, Turns, WayOut
 from fleetsim.runtime.real import real_runtime
 from fleetsim.runtime.sse import StreamLimits
@@ -64,8 +63,6 @@ if TYPE_CHECKING:
     from fleetsim.runtime.http_given import Given
 
 T = TypeVar("T")
-
-WARNINGS_MAX = 10
 
 
 class AgentClient:
@@ -155,6 +152,11 @@ class AgentClient:
     def spoken(self) -> str:
         """The dialect the agent turned out to speak though its card reads otherwise; "" while it does as it says."""
         return self._choice.dialect_name if self._choice is not None and self._choice.instead_of else ""
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Warnings in the card for whoever sends work to the agent."""
+        return doubts_of(self.card, self._extensions)
 
     @property
     def runtime(self) -> Runtime:
@@ -249,10 +251,8 @@ class AgentClient:
         chosen = choose(card, at.text, found_at=found_at, rpc_url=at.rpc_url, dialect_name=self._pinned)
         if self._spoken not in {"", chosen.dialect_name}:
             chosen = chosen.otherwise()
-        unknown = [uri for uri in required_extensions(card)[1] if uri not in self._extensions][:WARNINGS_MAX]
-        warnings = [f"it requires an extension that fleetsim does not support: {one_line(uri, 200)}" for uri in unknown]
         refused = (why := self.extended_refused) and f"its extended card was not read, so its public card counts: {why}"
-        warnings += filter(None, (card.proof.doubt, refused))
+        warnings = (*doubts_of(card, self._extensions), *filter(None, [refused]))
         return structs.replace(chosen, warnings=(*chosen.warnings, *warnings)) if warnings else chosen
 
     async def choice(self, timeout_s: float | None = None) -> Choice:

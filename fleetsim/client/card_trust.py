@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from fleetsim.runtime.exchange import where_of
 from fleetsim.runtime.ports import Limits, Request, Runtime
 from fleetsim.wire.cards import read_card
 from fleetsim.wire.choice import origin_of
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from joserfc.jwk import Key
@@ -44,9 +47,11 @@ class CardTrust:
         """
         card = read_card(value)
         covered, proof = await self.prove(value, url, runtime, limits)
+        if proof.doubt:
+            log.warning("%s: %s", where_of(url), proof.doubt)
         if self.required and proof.state is not ProofState.VERIFIED:
-            hint = "ask the agent's owner for a signed card and its public key, and name the key in `signers`"
-            raise CardNotTrusted(f"{where_of(url)}: `trust: signed` refuses the card: {proof}", hint=hint)
+            hint = "ask the agent's owner for a signed card and its public key; name the key in `signers` or --signer"
+            raise CardNotTrusted(f"{where_of(url)}: `trust: signed` (--signer) refuses the card: {proof}", hint=hint)
         return card if proof.state is ProofState.UNSIGNED else replace(read_card(covered), proof=proof)
 
     async def prove(

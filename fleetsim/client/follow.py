@@ -187,6 +187,9 @@ class AgentCalls(Protocol):
     def spoken(self) -> str: ...
 
     @property
+    def doubts(self) -> tuple[str, ...]: ...
+
+    @property
     def runtime(self) -> Runtime: ...
 
     async def card_if_any(self, timeout_s: float | None = None) -> AgentCard | None: ...
@@ -284,6 +287,7 @@ class Following(FollowedRequest):
             asked_task=task_id,
             asked_context=context_id,
             dialect=self._client.spoken,
+            doubts=self._client.doubts,
             duration_s=self.duration_s,
             text_chars_max=text_chars_max,
         )

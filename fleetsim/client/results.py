@@ -140,10 +140,12 @@ class FollowResult:
         asked_task: str | None = None,
         asked_context: str | None = None,
         dialect: str = "",
+        doubts: tuple[str, ...] = (),
         duration_s: float = 0.0,
         text_chars_max: int = TEXT_CHARS_MAX,
     ) -> FollowResult:
-        """Read a task of an agent that was called directly. ``asked_*`` are the ids in the message to it."""
+        """Read a task of an agent that was called directly. ``asked_*`` are the ids in the message to it,
+        ``doubts`` the warnings in its card."""
         parts, parts_total = answer_parts(task)
         task = bounded(task, text_chars_max)
         text, chars = text_of(task)
@@ -173,7 +175,7 @@ class FollowResult:
             duration_s=duration_s,
             cost_usd=extras.cost.cost_usd if extras.cost else None,
             dialect=dialect,
-            warnings=(*((disagreement(dialect),) if dialect else ()), *moved),
+            warnings=(*doubts, *((disagreement(dialect),) if dialect else ()), *moved),
             parts=parts,
             parts_total=parts_total,
         )

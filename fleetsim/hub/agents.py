@@ -91,6 +91,7 @@ def route_of(view: AgentView, request: SkillRequest, *, webhooks_at: str | None)
         rejoin=spoken.rejoins if entry.rejoin is None else entry.rejoin,
         push=push,
         register_push=push and entry.push == "set",
+        warnings=view.doubts,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
@@ -49,6 +49,7 @@ EFFECTS_MAX = 100
 EFFECT_CHARS_MAX = 200
 EFFECT_DELTA_MAX = 1e12
 TEXT_MAX = 2_000
+DOUBTS_MAX = 10
 
 
 class Usage(Struct, frozen=True, kw_only=True):
@@ -114,6 +115,16 @@ def required_extensions(card: AgentCard) -> tuple[list[str], list[str]]:
     """The URIs of the extensions that a card requires: those that our caller knows, and the others."""
     required = [item.uri for item in card.capabilities.extensions if item.required]
     return [uri for uri in required if uri in SUPPORTED], [uri for uri in required if uri not in SUPPORTED]
+
+
+def doubts_of(card: AgentCard | None, activated: Collection[str] = ()) -> tuple[str, ...]:
+    """Warnings for whoever sends work to the agent with this card: a failed signature, and the extensions that it
+    requires and our caller does not know. ``activated`` are URIs that a program knows itself."""
+    if card is None:
+        return ()
+    unknown = [one_line(uri, 200) for uri in required_extensions(card)[1] if uri not in activated][:DOUBTS_MAX]
+    required = (f"it requires an extension that fleetsim does not support: {uri}" for uri in unknown)
+    return (*filter(None, [card.proof.doubt]), *required)
 
 
 def read_extras(task: Task) -> Extras:

@@ -75,6 +75,7 @@ async def test_a_failed_signature_is_a_warning_and_refused_where_one_is_required
         lenient = client(CardTrust(signers=signers))
         assert (await lenient.discover()).proof.state is ProofState.FAILED
         assert any("signature" in warning for warning in (await lenient.choice()).warnings)
+        assert ["signature" in doubt for doubt in lenient.doubts] == [True]
         with pytest.raises(CardNotTrusted):
             await client(CardTrust(required=True, signers=signers)).discover()
 

@@ -180,7 +180,7 @@ async def test_an_agent_with_grpc_alone_is_sent_nothing_and_every_door_says_why(
         assert peer.log == []
 
 
-async def test_a_signature_that_does_not_hold_is_shown_by_card_check_and_init(tmp_path: Path) -> None:
+async def test_a_signature_that_does_not_hold_is_shown_or_refused_at_every_door(tmp_path: Path) -> None:
     """Case 19, without a key for it and with one."""
     shell, key = Shell(tmp_path), ec.generate_private_key(ec.SECP256R1()).public_key()
     pem = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
@@ -195,10 +195,13 @@ async def test_a_signature_that_does_not_hold_is_shown_by_card_check_and_init(tm
             assert row["verdict"] == ("fail" if more else "not tested")
         begun = await shell.arun("init", peer.base)
         assert (begun.returncode, "signature" in begun.stderr) == (0, True)
+        asked = len(peer.log)
+        for command in (["send", peer.base, "hi"], ["chat", peer.base], ["task", "get", "t-1", "--agent", peer.base]):
+            refused = await shell.arun(*command, "--signer", "k1.pem", stdin="hi\n")
+            assert (refused.returncode != 0, refused.stdout, "--signer" in refused.stderr) == (True, "", True)
         shell.write(
             "agents.yaml", f"agents:\n  - {{name: mill, url: '{peer.base}', trust: signed, signers: [k1.pem]}}\n"
         )
-        asked = len(peer.log)
         refused = await shell.arun("send", "mill", "hi")
         assert (refused.returncode != 0, refused.stdout, "signed" in refused.stderr) == (True, "", True)
         assert len(peer.log) == asked

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fleetsim.agent.card_signer import CardSigner
 from fleetsim.caller.fleet import SkillEntry
+from fleetsim.client import AgentClient
+from fleetsim.client.card_trust import CardTrust
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import Outcome
 from fleetsim.testbed.asgi import App, Receive, Scope, Send
+from fleetsim.testbed.network import MemoryNetwork
+from fleetsim.testbed.runtime import MemoryFiles, virtual_runtime
 from tests.hub.local_hub import LocalHub, local_hub
 from tests.wire.test_card_signing import SIGNER
 
@@ -111,3 +116,16 @@ async def test_a_changed_card_is_a_warning_where_no_signature_is_required() -> N
         row = await row_of(t)
         assert (row["health"], "signature" in row["why"]) == ("degraded", True)
         assert any("signature" in warning for event in t.events("agent.card") for warning in event.warnings)  # type: ignore[attr-defined]
+        outcome = await ask(t)
+        assert (outcome.success, ["signature" in warning for warning in outcome.warnings]) == (True, [True])
+
+
+async def test_a_request_past_a_changed_card_has_the_warning_also_without_a_hub() -> None:
+    network = MemoryNetwork()
+    network.mount("http://mill.example:8000", peer(SIGNER, description="changed"))
+    files = MemoryFiles({"keys.json": json.dumps(SIGNER.key_set)})
+    async with network:
+        runtime = replace(virtual_runtime(0, network), files=files)
+        request = AgentClient(URL, runtime=runtime, trust=CardTrust(**KEYS)).follow("hi")
+        await request.end()
+    assert ["signature" in warning for warning in request.report().warnings] == [True]

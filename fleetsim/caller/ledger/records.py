@@ -80,7 +80,8 @@ class AgentRoute(Struct, frozen=True, kw_only=True):
     ``skill`` is the one that its work is booked under, ``hint`` the ``skillHint`` that it receives. ``url`` is its
     address in agents.yaml: the work stays at that origin, wherever the agent is later ("" in records older than this
     field). ``rejoin`` is about a broken stream, and ``declared`` is the card's policy for the skill. ``register_push``
-    asks for a registration of the webhook after the reply instead of one inside the send.
+    asks for a registration of the webhook after the reply instead of one inside the send. ``warnings`` are for the
+    requester.
     """
 
     agent: str
@@ -96,6 +97,7 @@ class AgentRoute(Struct, frozen=True, kw_only=True):
     rejoin: bool = True
     push: bool = False
     register_push: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 class RequestRecord(AgentRoute, frozen=True, kw_only=True):
@@ -105,7 +107,7 @@ class RequestRecord(AgentRoute, frozen=True, kw_only=True):
     task. ``answers`` counts the answers that the agent accepted. ``over`` names the closed questions, the last one
     last, and ``over_at`` is the agent's time of the status with that question. ``message_id`` stays the same over every
     repeat of the first send. ``earlier``, for a follow-up, is the earlier state of its task (``caller/track.py``).
-    ``warnings`` are for the requester. ``shortened``: the caller asked for less time than is configured. ``rejected``:
+    ``shortened``: the caller asked for less time than is configured. ``rejected``:
     it is canceled because somebody rejected the agent's question. ``agent_s`` are the seconds the agent has had it so
     far, and ``agent_since`` is since when it has it again; None while the request waits to leave, or for a person.
 
@@ -127,7 +129,6 @@ class RequestRecord(AgentRoute, frozen=True, kw_only=True):
     over_at: datetime | None = None
     cancel_wanted: bool = False
     earlier: str = ""
-    warnings: tuple[str, ...] = ()
     rejected: bool = False
     shortened: bool = False
     agent_s: float = 0.0

@@ -298,7 +298,7 @@ def _bind(context: StepContext, update: TaskUpdate, task: Task) -> None:
     )
     context.effects += (Publish(event=bound), *(Publish(event=TaskElsewhere(why=why)) for why in warnings))
     context.agents_turn()
-    context.save(phase=Phase.ACCEPTED, bound_at=now.wall, warnings=(*other_dialect, *warnings))
+    context.save(phase=Phase.ACCEPTED, bound_at=now.wall, warnings=(*record.warnings, *other_dialect, *warnings))
     if state in TERMINAL:
         return
     if record.push and record.register_push:
