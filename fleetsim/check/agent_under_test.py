@@ -23,11 +23,14 @@ from fleetsim.model.errors import AuthRefused, ConfigError, ConnectionLost, Flee
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.wire.cards import read_card
-from fleetsim.wire.choice import lies_below, no_way
+from fleetsim.wire.choice import Choice, lies_below, no_way, respelled
 from fleetsim.wire.dialect import DIALECTS, OVER_JSON_RPC, dialect_of_version
 
 PROBE_EXCHANGES: ContextVar[list[Exchange] | None] = ContextVar("probed", default=None)
 """The requests of the probe under way: what it leaned on is seen in them."""
+
+_NONE = "fleetsim-none"
+"""A task that does not exist."""
 
 QUICK_SKILLS = ("echo", "quick", "ping", "hello")
 
@@ -36,8 +39,9 @@ QUICK_SKILLS = ("echo", "quick", "ping", "hello")
 class AgentUnderTest:
     """An agent under test. Make one with ``discover``.
 
-    ``moved`` are endpoints that redirect and where to; ``unknown`` dialects that the card offers and the agent does not
-    know, each with an answer that says so (C-19 tells it once for all rows), ``spoken`` those it knows instead.
+    ``moved`` are endpoints that redirect or take 0.3's other objects (decision 50), and where they are; ``unknown``
+    dialects that the card offers and the agent does not know, each with an answer that says so (C-19 tells it once for
+    all rows), ``spoken`` those it knows instead.
     """
 
     target: Target
@@ -237,6 +241,7 @@ async def discover(target: Target, runtime: Runtime, options: Options, listener:
             given = "the credentials given are refused" if target.headers or target.query else "it demands credentials"
             raise AuthRefused(f"{url}: {given} (HTTP {own.status})", status=own.status)
     await _find_spoken(agent, offered)
+    await _find_spelling(agent)
     return agent
 
 
@@ -266,6 +271,26 @@ async def _refusal(agent: AgentUnderTest, dialect: str) -> Exchange | None:
     return refused
 
 
+async def _find_spelling(agent: AgentUnderTest) -> None:
+    """Probe with 0.3's other objects over HTTP+JSON if the agent refuses those of the SDKs alone (decision 50).
+
+    The message names a task that does not exist, so no work begins.
+    """
+    for name in agent.dialects:
+        url = agent.endpoint(name)
+        other = respelled(Choice(dialect_name=name, url=url))
+        if other is None:
+            continue
+        refused = []
+        for place in (url, other.url):
+            raw = RawDialect(name, place)
+            message = raw.message("fleetsim", agent.runtime.ids.new(), taskId=_NONE)
+            exchange = await _asked(agent, raw, place, Operation.SEND, params=raw.send(message))
+            refused.append(exchange.status in {400, 422})
+        if refused == [True, False]:
+            agent.moved[url] = other.url
+
+
 async def _knock(agent: AgentUnderTest, dialect: str, url: str, credentials: Mapping[str, str] | None) -> Exchange:
     raw, body = RawDialect(dialect, url), b'{"jsonrpc":"2.0","id":1,"method":"fleetsim/check"}'
     if raw.over_http:
@@ -274,10 +299,15 @@ async def _knock(agent: AgentUnderTest, dialect: str, url: str, credentials: Map
 
 
 async def _asked(
-    agent: AgentUnderTest, raw: RawDialect, url: str, operation: Operation, credentials: Mapping[str, str] | None = None
+    agent: AgentUnderTest,
+    raw: RawDialect,
+    url: str,
+    operation: Operation,
+    credentials: Mapping[str, str] | None = None,
+    params: Mapping[str, Any] | None = None,
 ) -> Exchange:
-    """A call for a task that does not exist."""
-    params = raw.by_id("fleetsim-none")
+    """A call for a task that does not exist; ``params`` replace those that name it."""
+    params = raw.by_id(_NONE) if params is None else params
     if raw.over_http:
         method, path, body = raw.http_call(operation, params)
         url = f"{url.rstrip('/')}{path}"

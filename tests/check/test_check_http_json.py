@@ -16,6 +16,7 @@ from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.asgi import App
 from fleetsim.wire.dialect import DIALECTS
 from tests.broken.inprocess import ALLOW, check_app
+from tests.client.scripted import of_the_text
 from tests.field.peer import Peer, case
 
 pytestmark = pytest.mark.slow
@@ -66,3 +67,13 @@ def test_the_check_writes_webhooks_as_our_caller_does(name: str, url: str) -> No
     ):
         call = SetPush(task_id="t-1", config=config)
         assert raw.set_hook("t-1", raw.hook(HOOK, **members)) == spoken.write_params(call)
+
+
+async def test_an_agent_written_after_the_text_of_0_3_is_probed_with_the_objects_it_takes() -> None:
+    def make(runtime: Runtime) -> App:
+        return of_the_text(reference_agent(runtime=runtime, allow_webhook=(ALLOW,)).app())[0]
+
+    report = await check_app(make, dialects=("0.3+http",))
+    assert {f.key: f.reason for f in report.of(Verdict.FAIL)} == {}
+    assert report.endpoints["0.3+http"].endswith("/a2a/v1")
+    assert len(report.of(Verdict.PASS)) > 110

@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fleetsim.model.errors import RpcError
 
@@ -134,3 +135,24 @@ async def _stream(answers: list[Answer], body: dict[str, Any]) -> AsyncIterator[
             yield answer
         else:
             yield b"data: " + json.dumps(envelope(answer, body)).encode() + b"\n\n"
+
+
+def of_the_text(agent: ASGIApp, *, strict: bool = False) -> tuple[ASGIApp, list[tuple[str, str, int]]]:
+    """The reference agent's ``agent`` over 0.3's HTTP+JSON as the specification's text has it: below ``/v1``, with the
+    objects of JSON-RPC. A strict one refuses with a status alone. The list has its requests: method, path, status.
+    """
+    seen: list[tuple[str, str, int]] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                seen.append((scope["method"], scope["path"], message["status"]))
+            if not strict or not seen or seen[-1][2] != 422:
+                await send(message)
+            elif message["type"] == "http.response.start":
+                await Response(status_code=400)(scope, receive, send)
+
+        path = str(scope.get("path", "")).replace("/a2a/v1/", "/a2a/")
+        await agent({**scope, "path": path, "raw_path": path.encode()}, receive, answer)
+
+    return app, seen

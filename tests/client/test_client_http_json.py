@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -29,6 +28,7 @@ from fleetsim.model.task import DataPart, FilePart, TaskState
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.wire.dialect import read_card
+from tests.client.scripted import of_the_text
 
 ORIGIN = "http://agent.example"
 BOTH = pytest.mark.parametrize("dialect", ["1.0+http", "0.3+http"])
@@ -96,36 +96,12 @@ async def test_a_task_is_read_joined_and_cancelled(runtime: Runtime, network: Me
             await AgentClient(f"{ORIGIN}/a2a", runtime=runtime, dialect=dialect).get(begun.id)
 
 
-def of_the_text(strict: bool) -> tuple[Callable[..., Awaitable[None]], list[tuple[str, str, int]]]:
-    """An agent of 0.3 over HTTP+JSON as the specification's text has it: below ``/v1``, with the objects of JSON-RPC.
-
-    A strict one refuses what it cannot read with a status alone. The list holds its requests: method, path, status.
-    """
-    agent, seen = worker().app(), []
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        async def answer(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                seen.append((scope["method"], scope["path"], message["status"]))
-                if strict and message["status"] == 422:
-                    await Response(status_code=400)(scope, receive, send)
-                    return
-            elif strict and seen and seen[-1][2] == 422:
-                return
-            await send(message)
-
-        path = str(scope.get("path", "")).replace("/a2a/v1/", "/a2a/")
-        await agent({**scope, "path": path, "raw_path": path.encode()}, receive, answer)
-
-    return app, seen
-
-
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize("pinned", [None, "0.3+http"])
 async def test_the_objects_of_json_rpc_are_tried_where_those_of_the_sdks_are_refused(
     runtime: Runtime, network: MemoryNetwork, strict: bool, pinned: str | None
 ) -> None:
-    app, seen = of_the_text(strict)
+    app, seen = of_the_text(worker().app(), strict=strict)
     network.mount(ORIGIN, app)
     async with network:
         agent = AgentClient(ORIGIN, runtime=runtime, dialect=pinned, auth_token="key")
@@ -143,7 +119,7 @@ async def test_the_objects_of_json_rpc_are_tried_where_those_of_the_sdks_are_ref
 
 
 async def test_both_refusals_are_told_if_neither_spelling_is_taken(runtime: Runtime, network: MemoryNetwork) -> None:
-    app, seen = of_the_text(False)
+    app, seen = of_the_text(worker().app())
     network.mount(ORIGIN, app)
     async with network:
         agent = AgentClient(f"{ORIGIN}/a2a", runtime=runtime, dialect="0.3+http", auth_token="key")

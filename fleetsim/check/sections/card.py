@@ -94,6 +94,7 @@ async def url_is_the_endpoint(session: Session) -> None:
     for url, _ in dict.fromkeys(urls):
         fail_unless(url, "the card's url is empty", reply)
         place = f"{session.agent.origin}{url_path(url)}"
+        place = session.agent.moved.get(place, place) if session.dialect.over_http else place
         asked = await _knock(session, place)
         speaks = asked.answer.get("jsonrpc") == "2.0" and asked.status not in {404, 405}
         speaks = asked.granted if session.dialect.over_http else speaks
