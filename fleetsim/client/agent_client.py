@@ -326,7 +326,8 @@ class AgentClient:
         except (HttpRefused, WireError, MethodNotFound) as error:
             if self._choice is not None and self._choice.elsewhere:
                 told = f"the card names another origin, {self._choice.elsewhere}: configure that as the agent's url"
-                error.args = (f"{error}; {told}",)
+                if told not in str(error):  # calls may share the failure of a token
+                    error.args = (f"{error}; {told}",)
             raise
         if way.dialect_name != out.dialect_name:
             self.speak(way.dialect_name)

@@ -232,7 +232,9 @@ class AgentCredentials:
     def forget(self, request: Request) -> bool:
         """Drop the token that a refused request had. True if it had one, so that a new one may be accepted."""
         text = request.headers.get("authorization", "").removeprefix("Bearer ")
-        self._tokens = {wanted: token for wanted, token in self._tokens.items() if token[0] != text}
+        for wanted, token in tuple(self._tokens.items()):
+            if token[0] == text:
+                self._tokens.pop(wanted, None)  # the dict is the twins', too
         return any(credential.token_request is not None for credential in self.credentials)
 
     # -- OAuth2

@@ -9,14 +9,14 @@ from urllib.parse import parse_qs
 
 import pytest
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import Request as Received
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from fleetsim.client import AgentClient, Credential
 from fleetsim.client.credential import TokenRequest
 from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, Unreachable
-from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.ports import Request, Runtime
 from fleetsim.testbed.network import MemoryNetwork
 from tests.client.scripted import CARD, ScriptedAgent, task
 
@@ -45,7 +45,7 @@ class TokenServer:
             ]
         )
 
-    async def token(self, request: Request) -> Response:
+    async def token(self, request: Received) -> Response:
         form = parse_qs((await request.body()).decode())
         self.forms.append({name: values[0] for name, values in form.items()})
         self.proofs.append(request.headers.get("authorization", ""))
@@ -54,7 +54,7 @@ class TokenServer:
             {"access_token": f"token-{len(self.forms)}", "token_type": "Bearer", "expires_in": self.expires_in}
         )
 
-    async def discovery(self, request: Request) -> Response:
+    async def discovery(self, request: Received) -> Response:
         if isinstance(self.metadata, Response):
             return self.metadata
         return JSONResponse({"issuer": LOGIN, "token_endpoint": f"{LOGIN}/token", **(self.metadata or {})})
@@ -65,7 +65,7 @@ class Guarded(ScriptedAgent):
 
     valid: frozenset[str] = frozenset(f"token-{number}" for number in range(1, 100))
 
-    async def answer_call(self, request: Request) -> Response:
+    async def answer_call(self, request: Received) -> Response:
         answer = await super().answer_call(request)
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         return answer if given in self.valid else Response(status_code=401)
@@ -224,3 +224,25 @@ async def test_calls_that_need_a_token_at_once_share_its_failure(runtime: Runtim
         server.reply = None
         await asyncio.sleep(3)
         await client.send_task("hi")
+
+
+async def test_a_failure_that_calls_share_does_not_grow(runtime: Runtime, network: MemoryNetwork) -> None:
+    server = TokenServer(reply=REFUSED)
+    card = {**CARD, "url": "https://elsewhere.example/a2a"}
+    mounted(network, server, Guarded({"*": task()}, card=card))
+    async with network:
+        client = AgentClient(AGENT, runtime=runtime, credential=oauth2())
+        client.adopt(await AgentClient(AGENT, runtime=runtime).discover(), f"{AGENT}/.well-known/agent-card.json")
+        failed = await asyncio.gather(*(client.get("t") for _ in range(3)), return_exceptions=True)
+    assert [str(error).count("elsewhere.example") for error in failed] == [1, 1, 1]
+
+
+async def test_a_token_that_a_twin_renewed_is_the_clients(runtime: Runtime, network: MemoryNetwork) -> None:
+    agent = mounted(network, TokenServer())
+    async with network:
+        client = AgentClient(AGENT, runtime=runtime, credential=oauth2())
+        twin, request = client.credentials.twin(), Request(method="GET", url=AGENT)
+        assert twin.forget(await twin.sign(runtime, request))
+        await twin.sign(runtime, request)
+        await client.send_task("hi")
+    assert tokens(agent) == ["Bearer token-2"]
