@@ -45,6 +45,8 @@ FAILED_S = 2.0
 """For this long no other token is requested after a failure: a card is looked for at several addresses at once."""
 
 _SECRET = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,8190}[\x21-\x7e])?", re.ASCII)
+_TEXT = re.compile(r"[^\ud800-\udfff]+")
+"""A secret that is encoded, so that any text will do; other bytes than UTF-8 are read as surrogates."""
 _WELL_KNOWN = re.compile(r"/\.well-known/(openid-configuration|oauth-authorization-server)(?=/|$)")
 
 
@@ -107,7 +109,7 @@ class Credential:
         """The secret in the variable; "" if it is in a file, which is read when it is used.
 
         Raises:
-            ConfigError: the variable is unset, empty, or holds what no header can carry.
+            ConfigError: the variable is unset, empty, or holds what cannot be sent.
         """
         if self.file or self.certificate:
             return ""
@@ -118,16 +120,16 @@ class Credential:
         if not self.file:
             return self.require()
         content = await runtime.files.read(Path(self.file), bytes_max=SECRET_BYTES_MAX, private=True)
-        return self._checked(content.decode("utf-8", "replace"))
+        return self._checked(content.decode("utf-8", "surrogateescape"))
 
     def _checked(self, text: str) -> str:
         secret, shown = text.strip(), one_line(self.source, 160)
         if not secret:
             hint = f"put the secret into {shown}" if self.file else f"export {one_line(self.env, 120)}=…"
             raise ConfigError(f"{shown} is {'empty' if self.file else 'not set'}", hint=hint)
-        encoded = self.scheme in {"basic", "oauth2"} or self.query
-        if not (encoded or _SECRET.fullmatch(secret)) or (self.cookie and ";" in secret) or len(secret) > 8_192:
-            raise ConfigError(f"{shown} holds characters that no header can carry")
+        allowed = _TEXT if self.scheme in {"basic", "oauth2"} or self.query else _SECRET
+        if not allowed.fullmatch(secret) or (self.cookie and ";" in secret) or len(secret) > 8_192:
+            raise ConfigError(f"{shown} holds characters that cannot be sent")
         return secret
 
     def sent(self, secret: str) -> tuple[dict[str, str], dict[str, str]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -38,6 +40,13 @@ def test_what_no_header_can_carry_is_refused_and_not_shown(secret: str, monkeypa
     with pytest.raises(ConfigError) as caught:
         Credential.of("apiKey", secret).headers()
     assert len(secret) < 3 or secret not in str(caught.value)
+
+
+@pytest.mark.parametrize("more", [{"scheme": "basic"}, {"scheme": "apiKey", "query": "code"}, {"scheme": "oauth2"}])
+def test_a_variable_that_is_no_text_is_refused(more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_KEY", os.fsdecode(b"p\xe4ss"))
+    with pytest.raises(ConfigError, match="AGENT_KEY"):
+        Credential(env="AGENT_KEY", **more).require()
 
 
 def test_a_secret_is_in_no_repr() -> None:
