@@ -132,6 +132,7 @@ def simulated_agent(name: str, scripted: SimulatedAgent, witness: Witness, *, ur
         task.ended, task.ended_s = transition.state.value, round(witness.now, 6)
         witness.ended(task)
 
+    version = scripted.dialect.partition("+")[0]  # an agent of ours serves both bindings
     return Agent(
         name,
         description=f"A simulated agent with {len(scripted.skills)} skill(s)",
@@ -139,8 +140,8 @@ def simulated_agent(name: str, scripted: SimulatedAgent, witness: Witness, *, ur
             _scripted(name, life, skill_id, b, witness, tasks, room) for skill_id, b in scripted.skills.items()
         ),
         listeners=(moved,),
-        dialects=(scripted.dialect,),
-        behaviours={**BEHAVIOURS, scripted.dialect: replace(BEHAVIOURS[scripted.dialect], wait_s=float("inf"))},
+        dialects=(version,),
+        behaviours={**BEHAVIOURS, version: replace(BEHAVIOURS[version], wait_s=float("inf"))},
         interceptors=(WaitInterceptor,) if scripted.waits else (),
         streaming=scripted.streaming,
         push_notifications=scripted.push,

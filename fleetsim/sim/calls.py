@@ -19,6 +19,7 @@ from fleetsim.model.errors import FleetsimError
 from fleetsim.runtime.exchange import origin_of
 from fleetsim.runtime.ports import Request
 from fleetsim.sim.agents import FleetKeys
+from fleetsim.testbed.faults import called
 from fleetsim.testbed.network import MemoryNetwork, NetworkLink
 from fleetsim.testbed.simulated_exchange import SeenRequest
 
@@ -52,29 +53,30 @@ class CallRecorder:
         source, origin = seen.source.partition("#")[0], str(origin_of(seen.url))
         self.reached.add((source, origin))
         self._keys.look_at(seen.request, self._places.get(origin, origin))
-        if seen.method == "GET":
+        call = called(seen.request)
+        webhook = not call.method
+        if webhook and seen.method == "GET":
             return
-        webhook = not seen.rpc_method
         if webhook and seen.status == 200:
             self.webhooks.append(seen)
         self._record(
             "call",
             source=source,
             target=self._places.get(origin, origin),
-            method="webhook" if webhook else seen.rpc_method,
+            method=call.method or "webhook",
             request=seen.request.headers.get("x-correlation-id", ""),
             door=urlsplit(seen.url).path.rpartition("/")[2],
             began_s=round(seen.at_s, 6),
             status=seen.status,
             error=seen.error,
-            **_said(seen.request.body),
+            **_said(seen.request.body, call.task_id),
         )
 
 
-def _said(body: bytes) -> dict[str, str]:
+def _said(body: bytes, task_id: str) -> dict[str, str]:
     """The task, message and state in a call or webhook of any dialect; empty if it names none.
 
-    ``body`` is a digest of it.
+    ``task_id`` comes from its path. ``body`` is a digest of it.
     """
     try:
         whole = from_json(body)
@@ -83,7 +85,7 @@ def _said(body: bytes) -> dict[str, str]:
     part = _mapping(_mapping(whole).get("params", whole))
     update = next((_mapping(part[key]) for key in ("statusUpdate", "artifactUpdate", "task") if key in part), part)
     message, status = _mapping(part.get("message")), _mapping(update.get("status"))
-    task = update.get("taskId") or message.get("taskId") or update.get("id") or ""
+    task = task_id or update.get("taskId") or message.get("taskId") or update.get("id") or ""
     state = str(status.get("state", "")).removeprefix("TASK_STATE_").lower().replace("_", "-")
     return {
         "task_id": str(task),

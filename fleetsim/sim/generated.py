@@ -14,7 +14,7 @@ from fleetsim.ceremony.written import written
 from fleetsim.sim.quantities import in_words
 from fleetsim.sim.scenario import scenario_text
 from fleetsim.sim.troubles import KINDS, OF_AGENTS, OF_ONE_HUB, OF_SEVERAL_HUBS, SKEW_S
-from fleetsim.wire.dialect import OVER_JSON_RPC
+from fleetsim.wire.dialect import OVER_HTTP, OVER_JSON_RPC
 
 ANY = "any"
 """The name of these scenarios where a scenario is asked for."""
@@ -72,6 +72,11 @@ def generated(seed: int) -> tuple[bytes, dict[str, bytes]]:
         values["weather"] = [_trouble(rng, tuple(fleet), duration_s) for _ in range(rng.choice((1, 1, 2, 4)))]
     elif trouble < 0.7:
         values["mix"] = {"scale": rng.choice((1, 5)), "off": 0.7}
+    bindings = Random(f"{seed}/{ANY}/bindings")  # apart, so that the rest is that of JSON-RPC
+    for agent in fleet.values():
+        over_http = OVER_HTTP.get(agent["dialect"])
+        if over_http is not None and bindings.random() < 0.4:
+            agent["dialect"] = over_http.name
     several = Random(f"{seed}/{ANY}/hubs")  # apart, so that the rest is that of one hub
     if (hubs := several.choice((1, 1, 1, 2, 3))) > 1:
         values["hubs"] = hubs

@@ -236,11 +236,15 @@ class LiveSimulation(ScenarioRun):
                 proxy = FaultProxy(url, seed=scenario.seed)
                 self._proxies[name] = await stack.enter_async_context(proxy)
                 url = urlsplit(url)._replace(scheme="http", netloc=urlsplit(proxy.url).netloc).geturl()
-            wire = agent.dialect if agent.dialect == "0.1" else None  # its cards do not say that they are
             external = self._webhooks is not None
             entries.append(
                 AgentEntry(
-                    name=name, url=url, auth=agent.auth, api_key_env=agent.api_key_env, wire=wire, external=external
+                    name=name,
+                    url=url,
+                    auth=agent.auth,
+                    api_key_env=agent.api_key_env,
+                    wire=agent.wire,
+                    external=external,
                 )
             )
         return listener, FleetConfig(agents=tuple(entries), settings=settings)

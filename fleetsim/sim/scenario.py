@@ -29,6 +29,7 @@ from fleetsim.runtime.yaml import Path as YamlPath
 from fleetsim.sim.figures import Expected
 from fleetsim.sim.quantities import Numbers, Rate, Share, Span, Spans, When, in_words
 from fleetsim.sim.troubles import OF_SEVERAL_HUBS, FaultName, MixedTroubles, Trouble, standard_mix
+from fleetsim.wire.dialect import DIALECTS, OVER_JSON_RPC
 
 SCENARIO_BYTES_MAX = 1024 * 1024
 SCENARIO_NODES_MAX = 60_000
@@ -77,7 +78,7 @@ class SimulatedAgent(BaseModel):
     skills: Annotated[dict[_Skill, SkillBehaviour], Field(min_length=1, max_length=100)]
     """The skills of the agent, by id."""
     dialect: Wire = "0.3"
-    """The version of A2A it speaks."""
+    """The version of A2A it speaks; with `+http` over HTTP+JSON."""
     streaming: bool = True
     """Whether it streams."""
     push: bool = True
@@ -94,6 +95,12 @@ class SimulatedAgent(BaseModel):
     """The environment variable whose value the real agent is sent as X-API-Key: its name, never the key itself."""
     auth: Auth | None = None
     """The credential for the real agent; overrides apiKeyEnv."""
+
+    @property
+    def wire(self) -> str | None:
+        """The dialect for its entry, where its card alone would lead to another one or to none."""
+        on_card = self.dialect in OVER_JSON_RPC and DIALECTS[self.dialect].guessed
+        return None if on_card else self.dialect
 
 
 class Traffic(BaseModel):

@@ -261,13 +261,7 @@ class Simulation(ScenarioRun):
 
     def _build_hub(self, process: HubProcess, ledger: Ledger) -> tuple[Hub, Work, Work]:
         entries = tuple(
-            # The cards of 0.1 do not name their version, so the entry does.
-            AgentEntry(
-                name=name,
-                url=f"{origin_of(name)}/a2a",
-                auth=self.keys.entry(name),
-                wire="0.1" if agent.dialect == "0.1" else None,
-            )
+            AgentEntry(name=name, url=f"{origin_of(name)}/a2a", auth=self.keys.entry(name), wire=agent.wire)
             for name, agent in self.agents.items()
         )
         entries += tuple(entry for entry in self._entries if not entry.enabled)

@@ -379,7 +379,7 @@ def match_of(trouble: Trouble, origin: str, hub: str) -> Iterator[Match]:
         for method in kind.methods:
             yield Match(origin=origin, rpc_method=method, where=_asks_for(trouble.skill))
     else:
-        yield Match(origin=origin, method="POST", where=_asks_for(trouble.skill))
+        yield Match(origin=origin, rpc_method="?*", where=_asks_for(trouble.skill))
 
 
 def _asks_for(skill: str | None) -> Callable[[Request], bool] | None:

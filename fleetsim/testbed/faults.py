@@ -10,14 +10,18 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
+from fleetsim.model.errors import RpcError
 from fleetsim.runtime.exchange import origin_of
 from fleetsim.runtime.ports import Request
+from fleetsim.wire import rest
+from fleetsim.wire.dialect import VERSION_HEADER, for_path
 
 FOREVER = float("inf")
 
@@ -327,7 +331,7 @@ def _without_length(start: Start) -> Start:
 class Match:
     """The requests that a fault applies to. An omitted field matches every request; texts may contain shell wildcards.
 
-    ``rpc_method`` is the ``method`` of a JSON-RPC body, ``source`` the name of the sender (``seen_from``).
+    ``rpc_method`` is the JSON-RPC name of the operation (``called``), ``source`` the sender's name (``seen_from``).
     """
 
     origin: str | None = None
@@ -344,7 +348,7 @@ class Match:
             and _fits(self.source, source)
             and (self.origin is None or _fits(_bare(self.origin), _place(request.url)[0]))
             and (self.path is None or _fits(self.path, _place(request.url)[1]))
-            and (self.rpc_method is None or _fits(self.rpc_method, rpc_method(request.body)))
+            and (self.rpc_method is None or _fits(self.rpc_method, called(request).method))
             and (self.where is None or self.where(request))
         )
 
@@ -355,15 +359,39 @@ def _place(url: str) -> tuple[str, str]:
     return _bare(str(origin_of(url))), urlsplit(url).path or "/"
 
 
+class CalledOperation(NamedTuple):
+    """The operation of a request: its name in JSON-RPC, and the task in a path of HTTP+JSON. Empty if there is none."""
+
+    method: str = ""
+    task_id: str = ""
+
+
+def called(request: Request) -> CalledOperation:
+    """The A2A operation that ``request`` calls, over JSON-RPC or HTTP+JSON."""
+    version = request.headers.get(VERSION_HEADER.lower())
+    return _over_json_rpc(request.body) or _over_http_json(request.method, urlsplit(request.url).path, version)
+
+
 @lru_cache(8)  # cached, because each active fault needs it for the same request
-def rpc_method(body: bytes) -> str:
-    """The ``method`` of a JSON-RPC request, or the empty string."""
+def _over_json_rpc(body: bytes) -> CalledOperation | None:
     try:
         parsed = json.loads(body)
     except (ValueError, RecursionError):
-        return ""
+        return None
     method = parsed.get("method") if isinstance(parsed, dict) else None
-    return method if isinstance(method, str) else ""
+    return CalledOperation(method) if isinstance(method, str) else None
+
+
+@lru_cache(1024)
+def _over_http_json(method: str, path: str, version: str | None) -> CalledOperation:
+    """``path`` may begin with the path of the agent's address."""
+    for at in (at for at, character in enumerate(path) if character == "/"):
+        with suppress(RpcError):
+            spoken = for_path(path[at:], version)
+            found = rest.match(spoken, method, path[at:])
+            task_id = found.params.get("taskId", found.params.get("id", ""))
+            return CalledOperation(spoken.methods[found.operation][0], task_id)
+    return CalledOperation()
 
 
 def _fits(pattern: str | None, text: str) -> bool:

@@ -19,7 +19,7 @@ from fleetsim.runtime.ports import Request
 from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.asgi import AsgiCall, Mount, Scope
 from fleetsim.testbed.fault_pipeline import FaultedChunks, FaultPipeline, FaultResult, pause
-from fleetsim.testbed.faults import Again, Fault, FaultInput, Start, rpc_method
+from fleetsim.testbed.faults import Again, Fault, FaultInput, Start, called
 
 if TYPE_CHECKING:
     from fleetsim.runtime.address import AddressPolicy
@@ -41,8 +41,8 @@ class SeenRequest:
 
     @property
     def rpc_method(self) -> str:
-        """The ``method`` in its body; empty if that is no JSON-RPC request."""
-        return rpc_method(self.request.body)
+        """The JSON-RPC name of the operation that it calls in either binding; empty if it calls none."""
+        return called(self.request).method
 
 
 class NetworkPort(Protocol):

@@ -26,7 +26,7 @@ BUDGET = {
     "model": 3_365,
     "pytest_plugin": 506,
     "runtime": 6_503,
-    "sim": 9_613,
+    "sim": 9_733,
     "testbed": 2_531,
     "wire": 3_528,
 }

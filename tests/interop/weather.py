@@ -57,8 +57,8 @@ from fleetsim.testbed.faults import (
     Start,
     Status,
     Weather,
+    called,
     html_error,
-    rpc_method,
 )
 from fleetsim.testbed.proxy import FaultProxy
 
@@ -239,22 +239,22 @@ async def react(hub: Hub, trial: Trial, event: Event) -> None:
 
 def first_sends(request: Request) -> bool:
     """The message itself, not the answer to a question."""
-    return rpc_method(request.body) in SENDS and COLOUR.encode() not in request.body
+    return called(request).method in SENDS and COLOUR.encode() not in request.body
 
 
 def answers(request: Request) -> bool:
     """The answer to a question."""
-    return rpc_method(request.body) in SENDS and COLOUR.encode() in request.body
+    return called(request).method in SENDS and COLOUR.encode() in request.body
 
 
 def polls(request: Request) -> bool:
     """A poll."""
-    return rpc_method(request.body) in POLLS
+    return called(request).method in POLLS
 
 
 def joins(request: Request) -> bool:
     """A stream joined again."""
-    return rpc_method(request.body) in JOINS
+    return called(request).method in JOINS
 
 
 def anything(request: Request) -> bool:

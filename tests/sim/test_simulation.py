@@ -18,7 +18,8 @@ from fleetsim.sim.report import Result, report_of
 from fleetsim.sim.scenario import Mix, People
 from fleetsim.sim.simulation import Simulation
 from fleetsim.sim.troubles import KINDS, Trouble
-from tests.sim.scenes import recorded, report, run_of, scenario
+from fleetsim.wire.dialect import DIALECTS
+from tests.sim.scenes import SMALL, recorded, report, run_of, scenario
 
 pytestmark = pytest.mark.slow
 
@@ -75,6 +76,16 @@ def test_trouble_of_every_kind_at_once_loses_nothing() -> None:
     found = report(scenario(mix=Mix(scale=10.0, off=0.0), people=People(never=0.2, cancel=0.2)))
     assert [v.violations for v in found.verdicts if v.violations] == []
     assert {fault for fault, *_ in found.troubles} >= {"hub-restart", "agent-restart", "disk-full", "lost-webhooks"}
+
+
+def test_trouble_of_every_kind_at_once_loses_nothing_over_http_json() -> None:
+    text = SMALL.replace("  quinn:\n", '  quinn:\n    dialect: "0.3+http"\n').replace('"1.0"', '"1.0+http"')
+    lines, _ = run_of(scenario(text, mix=Mix(scale=10.0, off=0.0), people=People(never=0.2, cancel=0.2)))
+    found = report_of(recorded(lines))
+    assert found.result is Result.OK, [v for v in found.verdicts if v.violations]
+    called = {(line["target"], line["method"]) for line in lines if line["kind"] == "call"}
+    assert {("quinn", name) for name in ("message/stream", "tasks/get", "tasks/list")} <= called
+    assert {("herald", name) for name in ("SendStreamingMessage", "GetTask")} <= called
 
 
 def test_tasks_of_an_agent_that_is_killed_are_said_to_be_lost_and_by_whom() -> None:
@@ -156,7 +167,7 @@ traffic:
     assert (found.result, found.figures["fleet"]["completed"]) == (Result.OK, 3)
 
 
-@pytest.mark.parametrize("dialect", ["1.0", "0.3", "0.1"])
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
 def test_no_stream_stays_open_when_its_request_ended_without_the_agent(dialect: str) -> None:
     text = f"""
 name: silent
@@ -206,7 +217,7 @@ traffic:
     assert max(ends.values()) <= 4
 
 
-@pytest.mark.parametrize("dialect", ["1.0", "0.3", "0.1"])
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
 def test_an_agent_whose_reply_waits_for_the_result_is_not_polled_for_what_is_ready_by_then(dialect: str) -> None:
     text = f"""
 name: replies

@@ -33,6 +33,7 @@ from fleetsim.testbed.faults import (
     SlowStart,
     Stall,
     Status,
+    called,
     html_error,
     wrong_content_type,
 )
@@ -310,6 +311,30 @@ async def test_probability_is_drawn_from_the_seed() -> None:
     assert first == await pattern(1)
     assert first != await pattern(2)
     assert 30 < first.count("5") < 90
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "version", "operation"),
+    [
+        ("POST", "/a2a/message:send", "1.0", ("SendMessage", "")),
+        ("POST", "/deep/down/a2a/v1/message:stream", None, ("message/stream", "")),
+        ("POST", "/a2a/message:send", None, ("message/send", "")),
+        ("GET", "/a2a/tasks/t-1", "1.0", ("GetTask", "t-1")),
+        ("GET", "/a2a/v1/tasks", None, ("tasks/list", "")),
+        ("GET", "/a2a/tasks", None, ("tasks/list", "")),
+        ("GET", "/tenant/tasks/t-1", "1.0", ("GetTask", "t-1")),
+        ("POST", "/a2a/v1/tasks/t-1:cancel", None, ("tasks/cancel", "t-1")),
+        ("POST", "/a2a/v1/tasks/t-1/pushNotificationConfigs", None, ("tasks/pushNotificationConfig/set", "t-1")),
+        ("GET", "/.well-known/agent-card.json", "1.0", ("", "")),
+        ("POST", "/callback/t-1", None, ("", "")),
+        ("POST", "/a2a/message:send", "9.9", ("", "")),
+    ],
+)
+def test_an_operation_over_http_json_has_the_name_that_it_has_in_json_rpc(
+    method: str, path: str, version: str | None, operation: tuple[str, str]
+) -> None:
+    headers = {} if version is None else {"a2a-version": version}
+    assert called(Request(method=method, url=AGENT + path, headers=headers)) == operation
 
 
 @pytest.mark.parametrize(
