@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -217,6 +218,17 @@ async def test_a_folder_that_cannot_be_made_is_a_plain_error(tmp_path: Path, run
     with pytest.raises(ConfigError):
         async with open_ledger(tmp_path / "file" / "ledger.db", clock=runtime.clock, storage="inline"):
             pass
+
+
+def test_a_disk_without_room_for_the_lock_is_a_plain_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        with pytest.raises(ConfigError, match="No space left"):
+            lock(path)
+    lock(path).release()
 
 
 async def test_a_folder_in_the_files_place_is_a_plain_error(path: Path, opened: Callable[[], Ledger]) -> None:

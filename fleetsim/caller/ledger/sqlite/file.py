@@ -327,8 +327,12 @@ def lock(path: Path) -> Lock:
             pid=pid,
             hint="`fleetsim dashboard` opens its screens; else stop it, or give this one another --state",
         ) from None
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    try:
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        os.close(handle)
+        raise ConfigError(f"the ledger's folder {path.parent} cannot be used: {error.strerror}") from error
     return Lock(handle)
 
 
