@@ -61,7 +61,7 @@ async def _call(session: Session, operation: Operation, task_id: str, config_id:
 @must(
     "P-02: A registered webhook can be read",
     source=f"{BUILD_GUIDE}, 'The endpoint surface'",
-    remedy="Serve get from the live record.",
+    remedy="Read the config from the place where set stores it.",
     incident="The original wanted params.taskId; every SDK sends params.id",
     needs=("push", "listener"),
 )

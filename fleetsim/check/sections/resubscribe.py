@@ -36,7 +36,7 @@ async def dropped_stream(session: Session) -> tuple[str, Exchange]:
 @must(
     "S-14: A reader that leaves does not stop the work",
     source=f"{SSE}; {BUILD_GUIDE}, hardening 6",
-    remedy="Let the record own the worker; the SSE generator only reads.",
+    remedy="Run the work in a background task that no response owns; the stream only reads its events.",
     incident="a2a-sdk 0.2.16 dies with its client",
     needs=("streaming", "slow"),
 )
@@ -207,7 +207,7 @@ async def finished_ends(session: Session) -> None:
 @should(
     "S-22: All readers of a task see it end",
     source="A2A 1.0 §3.5.2; seed: implement-a2a-server, step 4.2",
-    remedy="Broadcast events; do not hand out one queue.",
+    remedy="Send each event to every reader; readers must not share one queue.",
     needs=("streaming", "slow"),
 )
 async def all_readers_see_the_end(session: Session) -> None:
@@ -232,7 +232,7 @@ async def all_readers_see_the_end(session: Session) -> None:
 @must(
     "S-26: A cancel ends open streams with canceled",
     source=f"{SSE}; {BUILD_GUIDE}, hardening 3",
-    remedy="Publish the terminal update from the one write path.",
+    remedy="Publish the end to open streams from the cancel path as well.",
     needs=("streaming", "slow"),
 )
 async def cancel_ends_streams(session: Session) -> None:

@@ -82,7 +82,7 @@ async def ids_in_events(session: Session) -> None:
     "S-04: Every event has a kind",
     V03,
     source=SSE,
-    remedy="Add the discriminator to every frame.",
+    remedy="Write kind on each event: task, status-update, artifact-update or message.",
     incident="Quinn #40: events without kind were dropped silently",
     needs=("streaming",),
 )
@@ -91,14 +91,14 @@ async def kinds(session: Session) -> None:
     for reply in await all_streams(session):
         for frame in reply.frames:
             kind = session.dialect.event(frame.result)[0] if session.dialect.proto else frame.result.get("kind")
-            fail_unless(among(kind, KINDS), f"an event's kind is {kind!r}", reply)
+            fail_unless(among(kind, KINDS), f"an event's kind is {kind or 'missing'}", reply)
 
 
 @must(
     "S-05: Every event has exactly one wrapping key",
     V10,
     source="A2A 1.0 §3.2.3",
-    remedy="Wrap events as StreamResponse.",
+    remedy="Wrap each event in exactly one of task, message, statusUpdate and artifactUpdate.",
     needs=("streaming",),
 )
 async def wrapped(session: Session) -> None:
@@ -113,7 +113,7 @@ async def wrapped(session: Session) -> None:
 @must(
     "S-06: Wire fields of events are camelCase",
     source=SSE,
-    remedy="taskId, contextId, lastChunk, artifactId: rename at the edge.",
+    remedy="Write taskId, contextId, lastChunk and artifactId; only Python variables are snake case.",
     needs=("streaming",),
 )
 async def camel_case(session: Session) -> None:
@@ -253,7 +253,7 @@ async def closing_pair(session: Session) -> None:
 @must(
     "S-11: Artifacts in events have an artifactId",
     source=SSE,
-    remedy="Make the id once per artifact.",
+    remedy="Give each artifact one id, and repeat it in each of its events.",
     needs=("streaming",),
 )
 async def artifact_ids(session: Session) -> None:
@@ -274,7 +274,7 @@ async def artifact_ids(session: Session) -> None:
 @must(
     "S-12: Events name their task and context",
     source=f"{SSE}; A2A 0.3 §7.2.2, 1.0 §4.2",
-    remedy="Write both on every update.",
+    remedy="Write taskId and contextId on each update.",
     needs=("streaming",),
 )
 async def events_name_their_task(session: Session) -> None:

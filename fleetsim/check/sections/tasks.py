@@ -49,7 +49,7 @@ async def can_be_read(session: Session) -> None:
     "T-07: States are those of the protocol and never leave a terminal one",
     ALL,
     source=f"{BUILD_GUIDE}, 'Task lifecycle'; seed: A2A Runtime, 'Task lifecycle states'",
-    remedy="Guard every write with the table of moves.",
+    remedy="Check each change of a state: a task that is completed, failed, canceled or rejected never changes.",
     batch=ProbeBatch.LAST,
 )
 async def states_are_final(session: Session) -> None:
@@ -110,7 +110,7 @@ async def running_task_is_cancelled(session: Session) -> None:
     "T-09: Cancelling a finished task is -32002 and changes nothing",
     ALL,
     source=f"{BUILD_GUIDE}, 'Error code conventions' and hardening 3 'Atomic cancel'",
-    remedy="Check and write under one lock.",
+    remedy="Read the state and write the new one under one lock; answer -32002 if the task has ended.",
     incident="Cancels that raced the worker overwrote completed tasks",
 )
 async def finished_task_stays(session: Session) -> None:

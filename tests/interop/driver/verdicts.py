@@ -162,7 +162,7 @@ CHECKED: Mapping[str, Checked] = {
             SNAPSHOT,
             fails("P-05", "-32602", "push get without config id: -32602"),
             HOOK_ON_CANCEL,
-            fails("P-22", "kind is None", "webhooks are 1.0-shaped even when registered on 0.3"),
+            fails("P-22", "kind is missing", "webhooks are 1.0-shaped even when registered on 0.3"),
             fails("P-23", "no artifact", "the terminal callback has no artifacts"),
         ),
     ),
