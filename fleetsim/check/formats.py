@@ -259,7 +259,7 @@ FORMATS: Mapping[str, Callable[[Report], str]] = {
 
 # -- for a terminal: the agent, the failures with their fixes, and the totals ---------------------------
 
-WIDTH = 110
+WIDTH, WIDTH_MIN = 110, 40
 CHARS_MAX = 4_000_000
 MARKS = {
     Verdict.PASS: ("✓", "ok"),
@@ -270,13 +270,20 @@ MARKS = {
 
 
 def render(
-    report: Report, *, verbose: bool = False, plain: bool = False, strict: bool = False, command: str = ""
+    report: Report,
+    *,
+    verbose: bool = False,
+    plain: bool = False,
+    strict: bool = False,
+    command: str = "",
+    width: int = WIDTH,
 ) -> str:
     """The whole report as text, the verdict first; ``verbose`` lists every row, ``plain`` uses no glyphs.
 
     ``command`` is what was run, as a shell takes it: with what would have tested more, it is the last line.
+    ``width`` in characters is that of sentences; evidence and commands are never wrapped.
     """
-    return joined(_lines(report, verbose, plain, strict, command or f"fleetsim check {report.url}"))
+    return joined(_lines(report, verbose, plain, strict, command or f"fleetsim check {report.url}", width))
 
 
 def joined(lines: Iterable[str]) -> str:
@@ -284,15 +291,15 @@ def joined(lines: Iterable[str]) -> str:
     return neutralise("".join(f"{one_line(line, CHARS_MAX)}\n" for line in lines), limit=CHARS_MAX)
 
 
-def _lines(report: Report, verbose: bool, plain: bool, strict: bool, command: str) -> Iterator[str]:
-    yield f"{report.verdict_line(strict=strict)}  ({report.seconds:.1f} s)"
+def _lines(report: Report, verbose: bool, plain: bool, strict: bool, command: str, width: int) -> Iterator[str]:
+    yield from textwrap.wrap(f"{report.verdict_line(strict=strict)} ({report.seconds:.1f} s)", max(width, WIDTH_MIN))
     yield ""
-    yield from _head(report)
+    yield from _head(report, width)
     mark = MARKS[Verdict.FAIL][plain]
     for severity in Severity:
         for finding in report.failures(severity):
             yield ""
-            yield from _failure(finding, mark)
+            yield from _failure(finding, mark, width)
     if accepted := [f for f in report.of(Verdict.FAIL) if f.accepted is not None]:
         yield ""
         yield "Accepted failures (baseline):"
@@ -300,18 +307,19 @@ def _lines(report: Report, verbose: bool, plain: bool, strict: bool, command: st
     if verbose:
         yield ""
         yield "Every row:"
+        longest = max((len(finding.key) for finding in report.findings), default=0)
         for finding in report.findings:
             reason = f": {finding.reason}" if finding.reason else ""
-            yield f"  {MARKS[finding.verdict][plain]} {finding.key:<9} {finding.requirement.title}{reason}"
+            yield f"  {MARKS[finding.verdict][plain]} {finding.key:<{longest}} {finding.requirement.title}{reason}"
     yield ""
     yield f"{'':<22}{'pass':>7}{'fail':>7}{'n/a':>7}{'untested':>10}"
     for name, counts in report.section_totals().items():
         passed, failed, not_applicable, not_tested = (counts[verdict] for verdict in Verdict)
         yield f"{name:<22}{passed:>7}{failed:>7}{not_applicable:>7}{not_tested:>10}"
-    yield from _untested(report, command, verbose)
+    yield from _untested(report, command, verbose, width)
 
 
-def _head(report: Report) -> Iterator[str]:
+def _head(report: Report, width: int) -> Iterator[str]:
     yield f"Agent:     {neutralise(report.agent, lines=False)}  {report.url}"
     yield f"Dialects:  {', '.join(report.dialects) or 'none'}"
     for name, url in report.endpoints.items():
@@ -319,45 +327,49 @@ def _head(report: Report) -> Iterator[str]:
     yield f"Listener:  {report.listener or 'none (--webhook-listen HOST:PORT)'}"
     yield f"Began:     {report.began}, seed {report.seed}, fleetsim {report.version}"
     if report.note:
-        yield f"Note:      {report.note}"
+        yield from _wrapped("Note:      ", report.note, width)
 
 
-def _failure(finding: Finding, mark: str) -> Iterator[str]:
+def _failure(finding: Finding, mark: str, width: int) -> Iterator[str]:
     requirement = finding.requirement
     where = "" if finding.dialect == "any" else f" (A2A {finding.dialect})"
-    yield f"{mark} {requirement.id} {requirement.severity} {requirement.title}{where}"
-    yield from _wrapped("what", finding.reason)
-    yield from _wrapped("fix", requirement.remedy)
-    if requirement.incident:
-        yield from _wrapped("seen", requirement.incident)
-    yield from _wrapped("from", requirement.source)
-    if requirement.against:
-        yield from _wrapped("but", requirement.against)
-    if finding.sdk:
-        yield from _wrapped("sdk", f"your SDK: every agent on {finding.sdk} fails this row")
+    yield from _wrapped(f"{mark} ", f"{requirement.id} {requirement.severity} {requirement.title}{where}", width)
+    sdk = finding.sdk and f"your SDK: every agent on {finding.sdk} fails this row"
+    for label, text in (
+        ("what", finding.reason),
+        ("fix", requirement.remedy),
+        ("seen", requirement.incident),
+        ("from", requirement.source),
+        ("but", requirement.against),
+        ("sdk", sdk),
+    ):
+        if text:
+            yield from _wrapped(f"    {label + ':':<6}", text, width)
     for text in finding.evidence:
         yield ""
         yield from (f"    | {line}" for line in text.splitlines())
 
 
-def _wrapped(label: str, text: str) -> Iterator[str]:
-    lines = textwrap.wrap(text, WIDTH - 11) or [""]
-    yield f"    {label + ':':<6}{lines[0]}"
-    yield from (f"          {line}" for line in lines[1:])
+def _wrapped(label: str, text: str, width: int) -> list[str]:
+    """Lines that can be copied: neither an option nor an address is broken."""
+    whole = {"break_on_hyphens": False, "break_long_words": False}
+    indents = {"initial_indent": label, "subsequent_indent": " " * len(label)}
+    return textwrap.wrap(text, max(width, WIDTH_MIN), **indents, **whole) or [label.rstrip()]  # type: ignore[arg-type]
 
 
-def _untested(report: Report, command: str, verbose: bool) -> Iterator[str]:
+def _untested(report: Report, command: str, verbose: bool, width: int) -> Iterator[str]:
     """One line for each thing that was missing, and the one command that would test most."""
     missing = report.missing()
     if not missing:
         return
     values = {m: LISTEN if m.option == "--webhook-listen" else m.value.partition("[")[0] for m in missing}
     named = {m: f"{m.option} {values[m]}".rstrip() for m in missing}
-    width = max(map(len, named.values()))
+    longest = max(map(len, named.values()))
     yield ""
     yield "Not tested" + (":" if verbose else " (--verbose names the rows):")
     for m in missing:
-        yield f"{m.count:>6}  {named[m]:<{width}}  {one_line(m.why, WIDTH)}".rstrip()
+        option = f"{named[m]:<{longest}}  " if m.option else ""
+        yield from _wrapped(f"{m.count:>6}  {option}", m.why, width)
     added = list(dict.fromkeys(named[m] for m in missing if m.option))
     if not added:
         return

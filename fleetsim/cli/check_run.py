@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from fleetsim.caller.fleet import AgentEntry
 from fleetsim.check.agent_under_test import KINDS, Hint, Options, Target
 from fleetsim.check.app_parent import AppSpec, check_app_process
 from fleetsim.check.comparison import REPORT_BYTES_MAX, OtherSide, compare
-from fleetsim.check.formats import FORMATS, joined, render
+from fleetsim.check.formats import FORMATS, WIDTH, joined, render
 from fleetsim.check.listener import Listener, host_port, socket_listener, usual_listener
 from fleetsim.check.report import BASELINE_BYTES_MAX, Report, read_baseline, stale, write_baseline
 from fleetsim.check.requirement import ONCE, Requirement
@@ -199,7 +200,9 @@ async def _once(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listen
         else:
             if comparison is not None:
                 lines(joined(comparison.lines()))
-            lines(render(report, verbose=plan.verbose, plain=common.ascii, strict=plan.strict, command=plan.command))
+            shape: dict[str, Any] = {"verbose": plan.verbose, "plain": common.ascii, "strict": plan.strict}
+            width = min(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDTH
+            lines(render(report, command=plan.command, width=width, **shape))
     for kind, path in plan.reports:
         if path == STDOUT:
             lines(FORMATS[kind](report))

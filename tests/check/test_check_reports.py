@@ -197,6 +197,15 @@ def test_markdown_cannot_be_broken_out_of() -> None:
     assert "\n`````\na ``` b ```` c\n`````\n" in page
 
 
+def test_sentences_fit_the_width_of_a_terminal_and_commands_stay_whole() -> None:
+    needs = "needs hours: seen where fleetsim runs the agent itself (fleetsim check --app MODULE:ATTR)"
+    rows = (MUST, UNTESTED, found("H-01", Verdict.NOT_TESTED, reason=needs), found("T-02", Verdict.FAIL, reason="slow"))
+    whole = replace(report(*(replace(row, evidence=()) for row in rows)), note="the agent does one task at a time " * 4)
+    shown = render(replace(whole, agent="reference"), width=60)
+    assert {line for line in shown.splitlines() if len(line) > 60} == set()
+    assert "--app MODULE:ATTR" in " ".join(shown.split())
+
+
 def test_every_page_says_which_failures_are_those_of_the_sdk() -> None:
     marked_one = replace(report(replace(SHOULD, sdk="a2a-sdk 1.3.0")), note="1 of 1 failures")
     for page in (html(marked_one), markdown(marked_one), render(marked_one)):
