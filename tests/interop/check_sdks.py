@@ -33,9 +33,9 @@ SDKS = {
 """The agents on each SDK, by the names of ``driver/verdicts.py``."""
 
 OWN_ROWS = frozenset(
-    {"C-05", "S-09", "S-10", "S-11", "S-17", "S-24", "S-29", "T-15", "T-18", "T-21", "T-31", "H-04", "T-07"}
+    {"C-05", "S-09", "S-10", "S-11", "S-17", "S-24", "S-29", "T-15", "T-18", "T-21", "T-31", "S-26", "H-04", "T-07"}
 )
-"""Rows about an agent's own code (its card's skills, its texts, its questions), and two that a race decides."""
+"""Rows about an agent's own code (its card's skills, its texts, questions and cancels), and two that a race decides."""
 
 BASELINES = ROOT / "fleetsim" / "check" / "sdks.json"
 
