@@ -54,14 +54,6 @@ _DENY_V6 = tuple(
     for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3ffe::/16", "3fff::/20", "2620:4f:8000::/48")
 )
 LOOPBACK_NAMES = ("127.0.0.1", "::1", "localhost")
-
-
-def on_this_machine(url: str) -> bool:
-    """Whether the address is on the loopback interface."""
-    host = (urlsplit(url).hostname or "").lower()
-    return host in LOOPBACK_NAMES or host.startswith("127.")
-
-
 """The names of this machine on the machine itself, as the host of a URL."""
 _LOOPBACK: tuple[Network, ...] = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv6Network("::1/128"))
 _PRIVATE: tuple[Network, ...] = (
@@ -85,6 +77,13 @@ def parse_address(text: str) -> Address | None:
             return None
         return address.ipv4_mapped or address
     return address
+
+
+def on_this_machine(url: str) -> bool:
+    """Whether the address is on the loopback interface."""
+    host = (urlsplit(url).hostname or "").lower()
+    address = parse_address(host)
+    return host in LOOPBACK_NAMES or (address is not None and any(address in network for network in _LOOPBACK))
 
 
 @lru_cache(1_024)

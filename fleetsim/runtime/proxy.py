@@ -18,6 +18,8 @@ from fleetsim.runtime.exchange import Origin, is_usable, origin_of, unusable
 from fleetsim.runtime.ports import Proxy
 
 _HOST = re.compile(r"[A-Za-z0-9._:-]+", re.ASCII)
+_LOGIN = re.compile(r"[^:\ud800-\udfff]*:[^\ud800-\udfff]*")
+"""Bytes of a variable that are not UTF-8 are read as surrogates."""
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: ([^\r\n]*))?\r?\n")
 _CHALLENGE = re.compile(rb"^proxy-authenticate:[ \t]*([a-z0-9_-]{1,40})", re.IGNORECASE | re.MULTILINE)
 
@@ -53,7 +55,7 @@ def choose_proxy(proxy: Proxy | None, origin: Origin) -> ChosenProxy | None:
         return None
     if proxy.url:
         login = os.environ.get(proxy.login_env, "").strip() if proxy.login_env else ""
-        if proxy.login_env and ":" not in login:
+        if proxy.login_env and not _LOGIN.fullmatch(login):
             shown = one_line(proxy.login_env, 100)
             raise ConfigError(f"the variable {shown}, the login at the proxy, does not hold user:password")
         return ChosenProxy(check_proxy(proxy.url), login=login)
@@ -61,9 +63,10 @@ def choose_proxy(proxy: Proxy | None, origin: Origin) -> ChosenProxy | None:
     if not name:
         return None
     url = os.environ[name].strip()
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
     try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
+        login.encode()
         own = check_proxy(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl())
     except (ConfigError, ValueError):
         hint = "name an HTTP proxy, also one that leads to a SOCKS proxy"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,7 +13,7 @@ from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.exchange import origin_of
 from fleetsim.runtime.http import HttpTransport
 from fleetsim.runtime.ports import Proxy, TlsFiles, WayOut
-from fleetsim.runtime.proxy import check_proxy, proxy_variable
+from fleetsim.runtime.proxy import check_proxy, choose_proxy, proxy_variable
 from fleetsim.runtime.real import SystemResolver
 from tests.runtime.authority import Authority
 from tests.runtime.proxies import connect_proxy
@@ -236,6 +237,7 @@ async def test_the_environment_names_the_proxy_only_where_it_is_told_to(
         ("https://[fd00::1]/", "fd00::/8", ""),
         ("https://localhost/", "", ""),
         ("https://127.8.8.8/", "", ""),
+        ("https://127.example/", "", "HTTPS_PROXY"),
         ("https://[::1]/", "", ""),
     ],
 )
@@ -255,6 +257,19 @@ def test_an_address_that_is_no_proxys_is_refused_without_repeating_it(url: str) 
     with pytest.raises(ConfigError) as caught:
         check_proxy(url)
     assert "s3cr3t" not in f"{caught.value} {caught.value.hint}"
+
+
+@pytest.mark.parametrize("url", ["http://[p", "http://[::1", "socks5://p:1", "http://p:99999", "http://p/x"])
+def test_a_variable_that_holds_no_proxy_is_named(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", url)
+    with pytest.raises(ConfigError, match="HTTPS_PROXY"):
+        choose_proxy(Proxy(), origin_of("https://agent.example/"))
+
+
+def test_a_login_that_is_no_text_is_a_mistake_of_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROXY_LOGIN", os.fsdecode(b"me:p\xe4ss"))
+    with pytest.raises(ConfigError, match="PROXY_LOGIN"):
+        choose_proxy(Proxy(url="http://p:1", login_env="PROXY_LOGIN"), origin_of("https://agent.example/"))
 
 
 class Table:
