@@ -91,7 +91,7 @@ def parse_fleet(
     for at, agent in enumerate(file.agents):
         problems += _oddities(written, ("agents", at), agent)
         keys = {key.name: getattr(agent, key.name) for key in fields(agent)}
-        entry = AgentEntry(**keys, folder=FilePath(source).parent)
+        entry = AgentEntry(**{**keys, "ca": agent.ca or file.fleet.ca}, folder=FilePath(source).parent)
         if entry.proxy is None and not on_this_machine(entry.url):
             entry = replace(entry, proxy=file.fleet.proxy)
         if entry.enabled and at in unset:
@@ -188,7 +188,7 @@ def _may_refer(path: Path) -> bool:
     match path:
         case ("agents", int(), "url" | "rpcUrl" | "cardUrl" | "apiKeyEnv") | ("agents", int(), "auth", *_):
             return True
-        case ("agents", int(), "proxy" | "ca", *_) | ("fleet", "proxy", *_):
+        case ("agents", int(), "proxy" | "ca", *_) | ("fleet", "proxy" | "ca", *_):
             return True
         case ("fleet", "base_url" | "internal_base_url") | ("channels", str(), "sinks", int(), "url"):
             return True

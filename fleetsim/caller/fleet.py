@@ -106,6 +106,13 @@ def proxy_of(setting: str | ProxyEntry | None) -> Proxy | None:
     return Proxy(url=url, login_env=login_env or "")
 
 
+def _way(proxy: str | ProxyEntry | None, ca: str | None, folder: Path) -> WayOut:
+    """The way out by settings in an agents.yaml of that folder. Raises ConfigError as ``proxy_of``."""
+    path = ca or ""
+    files = TlsFiles(ca=path if path in {"", SYSTEM_CA} else str(folder / path))
+    return WayOut(proxy=proxy_of(proxy), tls=files)
+
+
 def _name_alone(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     """A skill in agents.yaml: its id alone, or with a description."""
 
@@ -150,7 +157,8 @@ class AgentFile:
     NO_PROXY decide) or none. Without it the fleet's proxy is used, unless the agent is on this machine."""
     ca: _Address | None = None
     """The authorities that may sign its certificate, as a PEM file: a path from the folder of agents.yaml; or system,
-    for those of the operating system. Without it those of SSL_CERT_FILE, else Mozilla's. Read again after a change."""
+    for those of the operating system. Without it the fleet's, those of SSL_CERT_FILE or Mozilla's. Read again after a
+    change."""
     signed: _Flag = False
     """Its webhooks count only with a signature (Standard Webhooks)."""
     trust: Literal["any", "signed"] = "any"
@@ -203,9 +211,7 @@ class AgentEntry(AgentFile):
     @property
     def way(self) -> WayOut:
         """How connections to it are made. Its credential of mutual TLS is apart."""
-        ca = self.ca or ""
-        files = TlsFiles(ca=ca if ca in {"", SYSTEM_CA} else str(self.folder / ca))
-        return WayOut(proxy=proxy_of(self.proxy), tls=files)
+        return _way(self.proxy, self.ca, self.folder)
 
     @property
     def card_trust(self) -> CardTrust:
@@ -313,6 +319,8 @@ class FleetSettings:
     """Where agents on single-label host names do."""
     proxy: ProxySetting | None = None
     """The HTTP proxy on the way to agents without a proxy of their own, and to channels that are not internal."""
+    ca: _Address | None = None
+    """The authorities for agents without a ca of their own, and for channels: a PEM file, or system."""
     rates: Annotated[Rates, GetPydanticSchema(_as_written)] = field(default_factory=Rates)
     """US dollars per million tokens, by model, beside the built-in ones."""
     health: Thresholds = field(default_factory=Thresholds)
@@ -341,6 +349,11 @@ class FleetConfig:
     def enabled(self) -> tuple[AgentEntry, ...]:
         """The agents that take work, in file order."""
         return tuple(entry for entry in self.agents if entry.enabled)
+
+    @property
+    def way(self) -> WayOut:
+        """How connections to channels are made."""
+        return _way(self.settings.proxy, self.settings.ca, Path(self.source).parent)
 
     def agent(self, name: str) -> AgentEntry | None:
         return next((entry for entry in self.agents if entry.name == name), None)

@@ -9,12 +9,14 @@ from importlib.util import find_spec
 
 import click
 
+from fleetsim.cli.ask import way_given
 from fleetsim.cli.hub_client import find_hub
 from fleetsim.cli.main import CommonOptions
+from fleetsim.cli.options import way_options
 from fleetsim.client.credential import Credential
 from fleetsim.client.hub_client import DEFAULT_URL, KEY_VARIABLE, URL_VARIABLE, HubClient
 from fleetsim.model.errors import ConfigError, FleetsimError, Unreachable
-from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.ports import Runtime, WayOut
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.server import is_loopback
 
@@ -27,6 +29,7 @@ from fleetsim.runtime.server import is_loopback
 @click.option("--port", default=3001, show_default=True, help="With --http: the port; 0 picks a free one.")
 @click.option("--allow-host", multiple=True, metavar="HOST", help="With --http: a further Host header to answer to.")
 @click.option("--allow-remote", is_flag=True, help="With --http: listen for other machines (put TLS in front).")
+@way_options
 @click.option("--admin", is_flag=True, help="Take the hub's own key too, which may do everything.")
 @click.pass_obj
 def mcp(
@@ -38,6 +41,8 @@ def mcp(
     port: int,
     allow_host: tuple[str, ...],
     allow_remote: bool,
+    proxy: str | None,
+    ca: str | None,
     admin: bool,
 ) -> None:
     """Give an agent the fleet as MCP tools: its ceremonies, talking with others, giving them work.
@@ -65,12 +70,12 @@ def mcp(
         hint = "bind to 127.0.0.1, or say --allow-remote and put TLS in front"
         raise ConfigError(f"{host} can be reached from other machines", hint=hint)
     if http:
-        asyncio.run(_serve_http(common, url, host, port, allow_host, admin))
+        asyncio.run(_serve_http(common, url, host, port, allow_host, admin, way_given(proxy, ca)))
     else:
-        asyncio.run(_serve_stdio(common, url, key_env, admin))
+        asyncio.run(_serve_stdio(common, url, key_env, admin, way_given(proxy, ca)))
 
 
-async def _serve_stdio(common: CommonOptions, url: str | None, key_env: str, admin: bool) -> None:
+async def _serve_stdio(common: CommonOptions, url: str | None, key_env: str, admin: bool, way: WayOut) -> None:
     from fleetsim.cli.mcp_server import require_agents, serve_stdio
 
     key = os.environ.get(key_env, "").strip()
@@ -82,7 +87,7 @@ async def _serve_stdio(common: CommonOptions, url: str | None, key_env: str, adm
             hub = address.client(runtime)
         else:
             Credential("apiKey", key_env).headers()
-            hub = _hub(common, url, key, runtime)
+            hub = _hub(common, url, key, runtime, way)
         try:
             hint = "give the agent a key (docs/reference/agent-keys.md); --admin accepts the hub's own key"
             agent = await require_agents(hub, admin=admin, hint=hint)
@@ -95,14 +100,14 @@ async def _serve_stdio(common: CommonOptions, url: str | None, key_env: str, adm
 
 
 async def _serve_http(
-    common: CommonOptions, url: str | None, host: str, port: int, allow_hosts: tuple[str, ...], admin: bool
+    common: CommonOptions, url: str | None, host: str, port: int, allow_hosts: tuple[str, ...], admin: bool, way: WayOut
 ) -> None:
     from fleetsim.cli.mcp_server import serving_http
 
     async with running_runtime() as runtime:
 
         def hub_of_key(key: str) -> HubClient:
-            return _hub(common, url, key, runtime)
+            return _hub(common, url, key, runtime, way)
 
         async with serving_http(
             hub_of_key, runtime, host=host, port=port, admin=admin, allow_hosts=allow_hosts
@@ -114,10 +119,10 @@ async def _serve_http(
             await stopped.wait()
 
 
-def _hub(common: CommonOptions, url: str | None, key: str, runtime: Runtime) -> HubClient:
+def _hub(common: CommonOptions, url: str | None, key: str, runtime: Runtime, way: WayOut) -> HubClient:
     """The hub at ``url``; a hub that announced itself here must prove its identity before it receives the key."""
     given = url or os.environ.get(URL_VARIABLE, "").strip()
     address = find_hub(common)
     if address is not None and (not given or given.rstrip("/") == address.url):
         return HubClient(address.url, api_key=key, proof=address.proof, runtime=runtime)
-    return HubClient(given or DEFAULT_URL, api_key=key, runtime=runtime)
+    return HubClient(given or DEFAULT_URL, api_key=key, runtime=runtime, way=way)

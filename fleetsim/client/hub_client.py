@@ -13,6 +13,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from urllib.parse import quote, urlencode
 
@@ -40,7 +41,7 @@ from fleetsim.model.task import Part
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ID
 from fleetsim.model.work import ceremony_id as valid_id
-from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
+from fleetsim.runtime.ports import Limits, Reply, Request, Runtime, WayOut
 from fleetsim.runtime.real import SystemResolver, real_runtime
 from fleetsim.runtime.sse import StreamLimits, read_events
 from fleetsim.wire.json import dump, parse_untrusted
@@ -135,6 +136,7 @@ class HubClient:
     address and nowhere else, and is in no message, repr or log. ``proof`` is the secret with which a hub of this
     machine announced itself. The server must then prove that it is that hub before it receives the key, because a hub
     may have died and another program may have its port. Without a ``runtime`` the client makes and closes its own.
+    ``way`` names a proxy or authorities for a hub elsewhere.
 
     Every method raises ConfigError (an argument is wrong, or there is no key; nothing was done), UnknownTarget (no such
     thing, or somebody else's), NotAccepting (busy, or trouble with storage), AuthRefused (the key is not for this),
@@ -149,6 +151,7 @@ class HubClient:
         api_key: str | None = None,
         proof: str | None = None,
         runtime: Runtime | None = None,
+        way: WayOut | None = None,
     ) -> None:
         given = url if url is not None else os.environ.get(URL_VARIABLE, "").strip() or DEFAULT_URL
         self.url = check_url(given, "the hub's url")[0].rstrip("/")
@@ -156,7 +159,7 @@ class HubClient:
             Credential.of("apiKey", api_key) if api_key is not None else Credential("apiKey", KEY_VARIABLE)
         )
         self._proof = proof
-        self._given_runtime = runtime
+        self._given_runtime, self._way = runtime, way
         self._own_runtime: Runtime | None = None
 
     def __repr__(self) -> str:
@@ -164,12 +167,14 @@ class HubClient:
 
     @property
     def runtime(self) -> Runtime:
-        """The runtime in use: the one given, else a real one made at first need."""
-        if self._given_runtime is not None:
-            return self._given_runtime
-        if self._own_runtime is None:
+        """The runtime in use, on its way out: the one given, else a real one made at first need."""
+        if self._given_runtime is None and self._own_runtime is None:
             self._own_runtime = real_runtime()
-        return self._own_runtime
+        runtime = self._given_runtime or self._own_runtime
+        assert runtime is not None
+        if self._way is None:
+            return runtime
+        return replace(runtime, transport=runtime.transport.through(self._way))
 
     async def __aenter__(self) -> HubClient:
         return self

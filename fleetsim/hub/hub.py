@@ -27,7 +27,7 @@ from fleetsim.caller.event_log import EventLog, publish_outcome
 from fleetsim.caller.event_wire import to_json
 from fleetsim.caller.events import Level, OutcomeDecided, RequestAccepted
 from fleetsim.caller.executor import CallObserver, Executor, Observers
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, difference, proxy_of
+from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, difference
 from fleetsim.caller.fleet_events import (
     BreakerClosed,
     BreakerOpened,
@@ -130,7 +130,7 @@ class Hub:
         settings = config.settings
         shared_events = SharedEventLog(runtime.clock) if isinstance(ledger, SharedLedger) else None
         self.events = shared_events or EventLog(runtime.clock)
-        self.channels = Channels(runtime, self.events, config.channels, proxy_of(config.settings.proxy))
+        self.channels = Channels(runtime, self.events, config.channels, config.way)
         self.wire = WireLog(runtime.clock)
         self.broker = CardBroker(
             runtime, config, self.events, ledger=ledger, client_factory=client_factory, wire=self.wire
@@ -424,7 +424,7 @@ class Hub:
         self.limiter.apply(config.settings)
         if config.settings.keep != before.settings.keep:
             self.ledger.limits = config.settings.keep.limits
-        self.channels.apply(config.channels, proxy_of(config.settings.proxy))
+        self.channels.apply(config.channels, config.way)
         self.tracker.rules = _rules_of(config.settings)
         self.dispatcher.cooldowns_s = config.settings.cooldowns_s
 

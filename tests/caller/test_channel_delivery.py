@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,13 +24,15 @@ from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level
 from fleetsim.caller.fleet_events import NoticeDelivered, NoticeFailed
 from fleetsim.model.errors import UnknownTarget
-from fleetsim.runtime.ports import Program, ProgramResult, Proxy, Runtime
+from fleetsim.runtime.ports import Program, ProgramResult, Proxy, Runtime, TlsFiles, WayOut
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.webhook import verify
 from fleetsim.testbed.loop import START
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import MemoryPrograms
+from tests.runtime.authority import Authority
 from tests.runtime.proxies import connect_proxy
+from tests.runtime.rawserver import Peer, raw_server
 
 CHAT = "https://chat.example"
 CANARY = "canary-path"
@@ -428,10 +431,25 @@ async def test_a_channel_outside_is_told_through_the_fleets_proxy_and_an_interna
         events = EventLog(runtime.clock)
         inside = Destination(kind=SinkKind.SLACK, url=f"{proxy.url}/hook", internal=True)
         both = {"ops": channel(SLACK), "inside": channel(inside, channel_id="inside")}
-        async with Channels(runtime, events, both, Proxy(url=proxy.url)) as channels:
+        async with Channels(runtime, events, both, WayOut(proxy=Proxy(url=proxy.url))) as channels:
             for name in both:
                 await channels.test(name)
         assert sorted(head.split("\r\n")[0] for head in proxy.asked) == [
             "CONNECT chat.example:443 HTTP/1.1",
             "POST /hook HTTP/1.1",
         ]
+
+
+@pytest.mark.sockets
+async def test_a_channel_with_the_companys_certificate_is_trusted_by_the_fleets_authorities(tmp_path: Path) -> None:
+    async def take(peer: Peer) -> None:
+        await peer.reply()
+
+    authority = Authority(tmp_path)
+    async with running_runtime() as runtime, raw_server(take, tls=authority.server()) as server:
+        inside = {"ops": channel(Destination(kind=SinkKind.SLACK, url=f"{server.url}/hook", internal=True))}
+        for ca, arrived in {"": 0, authority.ca: 1}.items():
+            way = WayOut(tls=TlsFiles(ca=ca))
+            async with Channels(runtime, EventLog(runtime.clock), inside, way) as channels:
+                await channels.test("ops")
+            assert len(server.requests) == arrived

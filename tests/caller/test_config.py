@@ -310,6 +310,14 @@ def test_the_fleets_proxy_is_for_agents_elsewhere_without_one_of_their_own() -> 
     assert agent.way.proxy == Proxy()
 
 
+def test_the_fleets_authorities_are_for_channels_and_for_agents_without_their_own() -> None:
+    text = ONE + "  - {name: own, url: 'https://b.example', ca: own.pem}\nfleet: {ca: '${CA}'}\n"
+    config = parse_fleet(text, source="fleet/agents.yaml", env={"CA": "company.pem"})
+    ways = (config.way, *(agent.way for agent in config.agents))
+    assert [Path(way.tls.ca) for way in ways] == [Path("fleet", f"{n}.pem") for n in ("company", "company", "own")]
+    assert parse_fleet(ONE + "fleet: {ca: system}\n", env={}).way.tls.ca == "system"
+
+
 @pytest.mark.slow
 def test_a_file_of_more_than_a_hundred_values_for_each_agent_is_refused() -> None:
     assert "more than 100000 values" in refusal("agents: [" + "0," * 100_000 + "]\n")

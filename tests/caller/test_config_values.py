@@ -302,6 +302,7 @@ OTHER: dict[str, Any] = {
     "question_link": "http://hub",
     "rates": Rates(by_model={}),
     "proxy": "environment",
+    "ca": "system",
     "health": Thresholds(up_at=0.5),
     "ledger": "postgresql://hub/fleet",
     "lease_s": 7.0,

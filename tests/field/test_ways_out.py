@@ -48,6 +48,13 @@ def test_a_proxy_variable_that_is_not_used_is_named_at_every_verb(tmp_path: Path
     assert "s3cr3t" not in done.stderr + done.stdout
 
 
+def test_mcp_reaches_a_hub_elsewhere_through_a_proxy(tmp_path: Path) -> None:
+    shell = Shell(tmp_path, {"HTTPS_PROXY": "http://127.0.0.1:9", "KEY": "k"})
+    for more, words in {(): "HTTPS_PROXY is set", ("--proxy", "environment"): "the proxy 127.0.0.1:9"}.items():
+        done = shell.run("mcp", "--hub", "https://hub.invalid", "--key-env", "KEY", *more)
+        assert words in done.stderr
+
+
 def test_a_hub_names_what_is_wrong_on_the_way_out(tmp_path: Path) -> None:
     shell = Shell(tmp_path, {"HTTPS_PROXY": "http://me:s3cr3t@127.0.0.1:9"})
     shell.write(

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
+from fleetsim.client.hub_client import HubClient
 from fleetsim.model.errors import BlockedAddress, ConfigError, FleetsimError, TimedOut, Unreachable
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.exchange import origin_of
@@ -311,3 +312,15 @@ async def test_a_policy_judges_a_host_beyond_a_proxy_as_far_as_it_is_known_here(
             assert isinstance(error, BlockedAddress) is blocked, error
         assert len(proxy.asked) == (0 if blocked else 2)
     await transport.aclose()
+
+
+@pytest.mark.sockets
+async def test_a_hub_elsewhere_is_called_through_the_proxy_of_its_client() -> None:
+    async def whoami(peer: Peer) -> None:
+        await peer.reply(b'{"agent": "quinn"}', headers=("Content-Type: application/json",))
+
+    async with raw_server(whoami) as server, connect_proxy({"hub.test": "127.0.0.1"}) as proxy:
+        way = WayOut(proxy=Proxy(url=proxy.url))
+        async with HubClient(f"http://hub.test:{server.port}", api_key="k", way=way) as hub:
+            assert await hub.get("/whoami") == {"agent": "quinn"}
+        assert len(proxy.asked) == 1

@@ -37,7 +37,7 @@ from fleetsim.model.work import Outcome
 from fleetsim.runtime.address import AddressPolicy, AllowEntry, parse_webhook_url
 from fleetsim.runtime.explain import did_you_mean
 from fleetsim.runtime.limits import TokenBucket
-from fleetsim.runtime.ports import Program, Proxy, Runtime, WayOut
+from fleetsim.runtime.ports import Program, Runtime, WayOut
 from fleetsim.runtime.programs import desktop_program
 from fleetsim.runtime.retry import DELAYS_S
 from fleetsim.runtime.webhook import SCHEME, Delivery, WebhookSender, write_secret
@@ -55,6 +55,8 @@ APART_S, BURST = 2.0, 5.0
 CLOSE_S = 3.0
 TEST_S = 12.0
 REASON_CHARS_MAX = 200
+
+_PLAIN_WAY = WayOut()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,15 +108,15 @@ class Channels:
     """The channels in force. ``async with``; leaving gives notices under way a moment."""
 
     def __init__(
-        self, runtime: Runtime, events: EventLog, channels: Mapping[str, Channel], proxy: Proxy | None = None
+        self, runtime: Runtime, events: EventLog, channels: Mapping[str, Channel], way: WayOut = _PLAIN_WAY
     ) -> None:
         self._runtime = runtime
         self._events = events
         self.in_force: Mapping[str, Channel] = {}
         self._queues: dict[tuple[str, Destination], _Queue] = {}
-        self._senders: dict[tuple[str, bool, bool, Proxy | None], WebhookSender] = {}
+        self._senders: dict[tuple[str, bool, bool, WayOut], WebhookSender] = {}
         self._workers = Workers("channels")
-        self.apply(channels, proxy)
+        self.apply(channels, way)
 
     async def __aenter__(self) -> Channels:
         return self
@@ -127,12 +129,12 @@ class Channels:
                 log.warning("%d notices were not delivered before the hub stopped", lost)
             await self._workers.close()
 
-    def apply(self, channels: Mapping[str, Channel], proxy: Proxy | None = None) -> None:
-        """Use the channels of a new agents.yaml, and its proxy for those that are not internal.
+    def apply(self, channels: Mapping[str, Channel], way: WayOut = _PLAIN_WAY) -> None:
+        """Use the channels of a new agents.yaml, and its way to them; those that are internal take no proxy.
 
         A sink that is still there keeps its queue and figures.
         """
-        self._proxy = proxy
+        self._way = way
         queues: dict[tuple[str, Destination], _Queue] = {}
         for key, channel in channels.items():
             for sink in channel.sinks:
@@ -258,8 +260,8 @@ class Channels:
         """A sender that reaches this sink's host and port alone."""
         url = parse_webhook_url(sink.url)
         at = f"{url.host}:{url.port}"
-        proxy = None if sink.internal else self._proxy
-        key = at, sink.internal, retried, proxy
+        way = WayOut(tls=self._way.tls) if sink.internal else self._way
+        key = at, sink.internal, retried, way
         if key not in self._senders:
             if sink.internal:
                 entry = AllowEntry.parse(at)
@@ -267,8 +269,8 @@ class Channels:
                 entry = AllowEntry(ports=range(url.port, url.port + 1), networks=(), host=url.host, public=True)
             policy = AddressPolicy(allow=(entry,), ports=frozenset())
             runtime = self._runtime
-            if proxy is not None:
-                runtime = replace(runtime, transport=runtime.transport.through(WayOut(proxy=proxy)))
+            if way != _PLAIN_WAY:
+                runtime = replace(runtime, transport=runtime.transport.through(way))
             self._senders[key] = WebhookSender(runtime, policy, delays_s=DELAYS_S if retried else ())
         return self._senders[key]
 
