@@ -145,6 +145,7 @@ class AgentUnderTest:
             exchange.status, exchange.headers, exchange.body = reply.status, reply.headers, reply.body
         except FleetsimError as error:
             exchange.problem, exchange.unreached = str(error), isinstance(error, Unreachable)
+            exchange.hint = error.hint
             note_timeout()
         exchange.seconds = self.runtime.clock.monotonic() - exchange.began
         return exchange
@@ -331,8 +332,8 @@ async def _read_cards(agent: AgentUnderTest) -> None:
         if not agent.card and read.status == 200 and "name" in mapping(read.value):
             agent.card, agent.card_at = mapping(read.value), url
     if all(read.status is None for read in agent.card_reads.values()):
-        problem = next(iter(agent.card_reads.values())).problem
-        raise Unreachable(f"{agent.target.url}: {problem or 'no answer'}")
+        first = next(iter(agent.card_reads.values()))
+        raise Unreachable(first.problem or f"{agent.target.url}: no answer", hint=first.hint)
 
 
 def _detected(agent: AgentUnderTest) -> dict[str, Hint]:

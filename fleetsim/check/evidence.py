@@ -124,7 +124,7 @@ class Frame:
 
 @dataclass(slots=True)
 class Exchange:
-    """One request and its answer. ``problem`` is an error below HTTP.
+    """One request and its answer. ``problem`` is an error below HTTP, ``hint`` the next step after it.
 
     ``unreached``: the request did not reach the agent, so it proves nothing. ``operation`` and ``params`` are those of
     a call; ``bare`` reads its result in a body without an envelope, as HTTP+JSON has it.
@@ -144,6 +144,7 @@ class Exchange:
     ended: bool = False
     seconds: float = 0.0
     problem: str = ""
+    hint: str | None = None
     unreached: bool = False
     operation: Operation | None = None
     params: Any = None

@@ -16,8 +16,10 @@ from fleetsim.cli import render
 from fleetsim.cli.ask import (
     AskOptions,
     agent_client,
+    agent_entry,
     answer_command,
     download_command,
+    is_url,
     late_error,
     place_of,
     reply_command,
@@ -42,6 +44,7 @@ from fleetsim.model.task import Part, Task, TaskState
 from fleetsim.model.text import placeholder
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.files import safe_name
+from fleetsim.runtime.ports import WayOut
 from fleetsim.runtime.real import running_runtime
 from fleetsim.wire.base import PAGE_SIZE_MAX
 
@@ -345,8 +348,11 @@ async def _download(
     chosen = [part for part in result.parts if not wanted or part.index in wanted]
     if missing := set(wanted) - {part.index for part in chosen}:
         raise UnknownTarget(f"it has no file or data {min(missing)}", hint=f"see: fleetsim task get {task_id}")
+    named = ask.agent and not is_url(ask.agent)
+    # The agent's authorities are for the agent alone; its proxy leads to other hosts as well.
+    way = WayOut(proxy=(await agent_entry(common, ask.agent)).way.proxy) if named else None
     async with running_runtime() as direct:
-        runtime = replace(direct, transport=direct.transport.through(way_given(ask.proxy, ask.ca)))
+        runtime = replace(direct, transport=direct.transport.through(way_given(ask.proxy, ask.ca, way)))
         return result.parts, result.parts_total, await save_parts(chosen, out, runtime=runtime, policy=policy)
 
 

@@ -5,6 +5,7 @@ The first tests need nothing. The others run with nginx and tinyproxy (`make way
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from tests.cli.world import Shell
 from tests.field.parts import LOGIN, MISSING, nginx, tinyproxy
 from tests.field.peer import Peer, case
 from tests.runtime.authority import Authority
+from tests.runtime.proxies import connect_proxy
+from tests.runtime.rawserver import Peer as Server
+from tests.runtime.rawserver import raw_server
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
@@ -45,7 +49,24 @@ def test_a_proxy_variable_that_is_not_used_is_named_at_every_verb(tmp_path: Path
     done = shell.run(*(word.format("https://agent.invalid") for word in command))
     assert done.returncode != 0
     assert "HTTPS_PROXY" in done.stderr
+    assert "--proxy environment" in done.stderr
     assert "s3cr3t" not in done.stderr + done.stdout
+
+
+async def test_a_file_elsewhere_is_fetched_through_the_proxy_of_the_agent_that_names_it(tmp_path: Path) -> None:
+    async def file(peer: Server) -> None:
+        await peer.reply(b"hello")
+
+    async with raw_server(file) as server, connect_proxy({"files.test": "127.0.0.1"}) as proxy:
+        there = f"files.test:{server.port}"
+        script = json.loads(json.dumps(case("14")).replace("data:text/plain;base64,aGVsbG8=", f"http://{there}/a.txt"))
+        async with Peer(script) as peer:
+            shell = Shell(tmp_path)
+            shell.write("agents.yaml", f"agents:\n  - {{name: ours, url: '{peer.base}', proxy: '{proxy.url}'}}\n")
+            asked = ["task", "download", "t-1", "--agent", "ours", "--out", "d", "--remote", "--allow", there]
+            done = await shell.arun(*asked)
+            assert done.returncode == 0, done.stderr
+            assert (tmp_path / "d/a.txt").read_bytes() == b"hello"
 
 
 def test_mcp_reaches_a_hub_elsewhere_through_a_proxy(tmp_path: Path) -> None:
