@@ -125,9 +125,9 @@ def delete(common: CommonOptions, /, task_id: str, config_id: str | None, **how:
 
 
 async def _only(agent: AgentClient, task_id: str) -> str | None:
-    """The id of the task's only webhook, which A2A 1.0 demands; None if the agent has no list or no webhook.
+    """The id of the task's only webhook, which A2A 1.0 demands; None if the agent has no list.
 
-    Raises UnknownTarget if there are several.
+    Raises UnknownTarget if there are several, or none.
     """
     try:
         known = await agent.list_push(task_id)
@@ -137,7 +137,9 @@ async def _only(agent: AgentClient, task_id: str) -> str | None:
         raise UnknownTarget(
             f"the task has {len(known)} webhooks", hint="name one with --id; `push-config list` has the ids"
         )
-    return known[0].config.config_id if known else None
+    if not known:
+        raise UnknownTarget("the agent has no webhook for this task")
+    return known[0].config.config_id
 
 
 def _show(common: CommonOptions, pushes: Sequence[TaskPush]) -> None:

@@ -226,6 +226,8 @@ def read_result(asked: AnswerRequest, status: int, headers: Mapping[str, str], b
         # Its size was bounded while it was read. Over HTTP+JSON an empty body answers a deletion.
         value = parse_untrusted(body, bytes_max=len(body)) if body else None
         return read_answer(value, asked.dialect, asked.operation, request_id=asked.request_id, status=status)
+    except TaskNotFound as error:
+        raise asked.unknown_task(error) from error
     except WireError as error:
         if not 200 <= status < 300:
             raise http_refused(asked.where, status, headers, body, now) from None
@@ -364,14 +366,7 @@ class AgentHttp:
         request, asked = self._request(runtime, call, choice, headers, limits, turns=turns)
         answer = await self._exchange(runtime, request)
         body, now = answer.body, runtime.clock.now()
-        try:
-            result = read_result(asked, answer.status, answer.headers, body, now)
-        except TaskNotFound as error:
-            task_id = call.message.task_id if isinstance(call, SendMessage) else getattr(call, "task_id", None)
-            spoken = asked.dialect
-            method = " ".join(spoken.paths.get(asked.operation) or (spoken.method(asked.operation),))
-            told = f"{asked.where}: {method} found no task {one_line(task_id or '', 200)}: {error}"
-            raise TaskNotFound(told, data=error.data, code=error.wire_code) from error
+        result = read_result(asked, answer.status, answer.headers, body, now)
         try:
             reply = asked.dialect.decode_reply(asked.operation, result)
         except WireError as error:
@@ -447,8 +442,10 @@ class AgentHttp:
             merged[spoken.extensions_header.lower()] = ", ".join(self.extensions)
         if http_call.media_type:
             merged["content-type"] = http_call.media_type
+        task_id = call.message.task_id if isinstance(call, SendMessage) else getattr(call, "task_id", None)
         asked = AnswerRequest(
             request_id=request_id,
+            task_id=task_id or "",
             dialect=spoken,
             operation=operation,
             where=self.address.where,

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fleetsim.model.call import Operation
-from fleetsim.model.errors import EmptyStream, TransportError, WireError
+from fleetsim.model.errors import EmptyStream, TaskNotFound, TransportError, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, TaskState, TaskStatus, TextPart
 from fleetsim.model.text import one_line
@@ -37,8 +37,8 @@ LONE_MESSAGE_S = 5.0
 
 class AnswerRequest(Struct, frozen=True, kw_only=True):
     """The request that a response belongs to. ``where``, ``credential`` and ``requested`` are words for messages, the
-    last of the credentials that the card requests. ``session`` is the conversation that the request named, in a dialect
-    whose answers may leave it out.
+    last of the credentials that the card requests. ``task_id`` is the task that the request named, ``session`` the
+    conversation, in a dialect whose answers may leave it out.
     """
 
     request_id: str
@@ -48,6 +48,13 @@ class AnswerRequest(Struct, frozen=True, kw_only=True):
     credential: str | None = None
     requested: str = ""
     session: str = ""
+    task_id: str = ""
+
+    def unknown_task(self, error: TaskNotFound) -> TaskNotFound:
+        """The agent's error with its address, the call and the task."""
+        method = " ".join(self.dialect.paths.get(self.operation) or (self.dialect.method(self.operation),))
+        told = f"{self.where}: {method} found no task {one_line(self.task_id, 200)}: {error}"
+        return TaskNotFound(told, data=error.data, code=error.wire_code)
 
 
 class EventStream(AsyncIterator[TaskEvent]):
@@ -260,7 +267,11 @@ def read_frame(data: str, asked: AnswerRequest) -> TaskEvent:
     """One frame by itself; as ``FrameReader.read``."""
     frame = data.encode()
     value = parse_untrusted(frame, bytes_max=len(frame))  # its size was bounded while it was read
-    return read_event(binding.read_frame(value, asked.dialect, asked.operation, request_id=asked.request_id), asked)
+    try:
+        said = binding.read_frame(value, asked.dialect, asked.operation, request_id=asked.request_id)
+    except TaskNotFound as error:
+        raise asked.unknown_task(error) from error
+    return read_event(said, asked)
 
 
 def read_event(value: Any, asked: AnswerRequest) -> TaskEvent:

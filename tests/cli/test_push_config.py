@@ -59,6 +59,8 @@ async def test_a_webhook_is_set_read_and_deleted(shell: Shell, agent: str, diale
     assert await configs(shell, "list", task_id, *how) == [mine]
     assert (await shell.arun("task", "push-config", "delete", task_id, *how)).returncode == 0
     assert await configs(shell, "list", task_id, *how) == []
+    none = await shell.arun("task", "push-config", "get", task_id, *how, "-o", "json")
+    assert json.loads(none.stderr)["error"]["code"] == "FLEETSIM_ERR_UNKNOWN_TARGET"
 
 
 async def test_the_webhooks_of_a_request_of_the_hub_are_those_at_its_agent(shell: Shell, agent: str) -> None:

@@ -130,6 +130,24 @@ async def test_both_refusals_are_told_if_neither_spelling_is_taken(runtime: Runt
             await agent.get("nope")
 
 
+@pytest.mark.parametrize("dialect", ["1.0", "0.3", "1.0+http", "0.3+http"])
+async def test_a_task_that_the_agent_does_not_know_is_named_with_agent_and_call(
+    runtime: Runtime, network: MemoryNetwork, dialect: str
+) -> None:
+    network.mount(ORIGIN, worker().app())
+    async with network:
+        agent = AgentClient(f"{ORIGIN}/a2a", runtime=runtime, dialect=dialect, auth_token="key")
+        calls = (
+            agent.get("nope"),
+            agent.send_task("hi", task_id="nope"),
+            anext(agent.stream("hi", task_id="nope")),
+            anext(agent.resubscribe("nope")),
+        )
+        for call in calls:
+            with pytest.raises(TaskNotFound, match=r"agent\.example:80: \S.* nope"):
+                await call
+
+
 def peer(status: int, body: Any) -> Starlette:
     """An agent of HTTP+JSON alone that answers every request so."""
     card = {
