@@ -119,7 +119,8 @@ def quote(label: str, text: str, *, plain: bool, err: bool = False) -> None:
 
 def cut_short(chars: int, in_all: int, rest: str) -> tuple[str, str]:
     """The lines that say that a text is not whole, and how to read the rest."""
-    return f"the text is cut: {chars:,} of {in_all:,} characters", f"  next: {rest}"
+    what = f"cut: {chars:,} of {in_all:,} characters" if chars else f"not kept any longer: {in_all:,} characters"
+    return f"the text is {what}", f"  next: {rest}"
 
 
 HIDDEN = "(hidden)"

@@ -60,7 +60,7 @@ from fleetsim.hub.keys import AgentKeys, HubKeys, Keyring
 from fleetsim.hub.members import Membership
 from fleetsim.hub.metrics import Metrics
 from fleetsim.hub.rows import agent_facts, member_row, wire_row
-from fleetsim.model.errors import AuthRefused, FleetsimError, NotAccepting, RpcError, UnknownTarget
+from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, NotAccepting, RpcError, UnknownTarget
 from fleetsim.model.extensions import SkillPolicy
 from fleetsim.model.work import Cause, Outcome, SkillRequest
 from fleetsim.runtime.files import LOOK_EVERY_S
@@ -383,8 +383,13 @@ class Hub:
         """Read agents.yaml if it changed, and apply the changes. A problem is reported once."""
         if self.file is None or not await self.file.poll():
             return
-        path, problem = str(self.file.path), self.file.problem
-        if problem:
+        path, keep = str(self.file.path), self.file.config.settings.keep
+        if not self.file.problem and keep != self.config.settings.keep:
+            try:
+                self.ledger.limits = keep.limits
+            except ConfigError as error:
+                self.file.problem = f"{error}{f' ({error.hint})' if error.hint else ''}"
+        if problem := self.file.problem:
             log.warning("agents.yaml was rejected, the version before stays in force: %s", problem)
             self.events.publish(ConfigRejected(path=path, error=problem))
             return
@@ -422,8 +427,6 @@ class Hub:
                 self.tracker.push_watch.forget(entry.name)
         self.broker.apply(config)
         self.limiter.apply(config.settings)
-        if config.settings.keep != before.settings.keep:
-            self.ledger.limits = config.settings.keep.limits
         self.channels.apply(config.channels, config.way)
         self.tracker.rules = _rules_of(config.settings)
         self.dispatcher.cooldowns_s = config.settings.cooldowns_s

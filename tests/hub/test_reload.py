@@ -10,10 +10,14 @@ import pytest
 from fleetsim.agent import Agent
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
+from fleetsim.caller.ledger import LedgerLimits
+from fleetsim.caller.ledger.sqlite import SqliteLedger
+from fleetsim.caller.ledger.sqlite.storage import InlineStorage
 from fleetsim.hub.hub import Hub
-from fleetsim.model.errors import UnknownTarget
+from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.testbed.faults import Match, Status
+from tests.caller.ledgers import opener
 from tests.hub.local_hub import AGENTS, HUB, LocalHub, local_hub, worker
 from tests.hub.test_hub_card_changes import posts
 
@@ -180,6 +184,36 @@ async def test_the_owner_of_a_hub_reads_why_agents_yaml_is_not_in_force() -> Non
         assert (await t.agents_client("q" * 32).get("/whoami"))["rejected"] == [], "no business of an agent's"
         await edit(t, fleet(QUINN))
         assert (await t.remote.get("/whoami"))["rejected"] == []
+
+
+class DaysOnlyLedger(SqliteLedger):
+    """A ledger that cannot limit its bytes."""
+
+    @property
+    def limits(self) -> LedgerLimits:
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: LedgerLimits) -> None:
+        if limits.bytes_max is not None:
+            raise ConfigError("no limit of bytes")
+        self._limits = limits
+
+
+async def test_what_the_hub_keeps_changes_with_agents_yaml_unless_its_ledger_cannot() -> None:
+    async with (
+        DaysOnlyLedger(InlineStorage(opener(None)), LedgerLimits()) as ledger,
+        local_hub(polled(), agents_yaml=fleet(QUINN), ledger=ledger) as t,
+    ):
+        await edit(t, fleet(QUINN, keep="{days: 3}"))
+        assert ledger.limits.keep_s == 3 * 86_400
+        await edit(t, fleet(QUINN, keep="{bytes: 5000000}", task_limit_s=77))
+        assert (ledger.limits.keep_s, t.hub.config.settings.task_limit_s == 77) == (3 * 86_400, False)
+        (problem,) = (await t.remote.get("/whoami"))["rejected"]
+        assert "no limit of bytes" in problem
+        assert len(said(t, "config.rejected")) == 1
+        await edit(t, fleet(QUINN))
+        assert (ledger.limits, (await t.remote.get("/whoami"))["rejected"]) == (LedgerLimits(), [])
 
 
 async def test_each_distinct_problem_is_told() -> None:

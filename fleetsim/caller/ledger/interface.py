@@ -78,7 +78,7 @@ class Ledger(Protocol):
     LedgerDamaged for a damaged row.
 
     ``refusal`` is the reason why the storage refused the last write; empty once it takes writes.
-    ``limits`` may change while it is open.
+    ``limits`` may change while it is open; ConfigError for some that it cannot keep.
     """
 
     refusal: str

@@ -155,7 +155,8 @@ def conversation(turns: Sequence[Turn], width: int, *, source: bool = False) -> 
         text = "\n".join(filter(None, (turn.text, *turn.parts)))
         lines += spoken(turn.agent or "you", turn.at, text, width, source=source or not turn.agent)
         if turn.chars > len(turn.text):
-            lines.append(left_out(f"the first {len(turn.text):,} of {turn.chars:,} characters"))
+            what = f"the first {len(turn.text):,} of" if turn.text else "not kept any longer:"
+            lines.append(left_out(f"{what} {turn.chars:,} characters"))
         lines.append(BLANK)
     return lines
 

@@ -59,6 +59,20 @@ class PostgresLedger(StoredLedger, SharedLedger):
         self.lease_s = lease_s
         self.tasks = SharedTaskRows(storage, self._write, self._read)
 
+    @property
+    def limits(self) -> LedgerLimits:
+        """In force at the next pruning. ConfigError for ``bytes_max``: PostgreSQL gives no space back, so every outcome
+        would go.
+        """
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: LedgerLimits) -> None:
+        if limits.bytes_max is not None:
+            hint = "remove it; `days` and `outcomes` limit a ledger in PostgreSQL"
+            raise ConfigError("fleet.keep.bytes limits the file of a hub, and this ledger is in PostgreSQL", hint=hint)
+        self._limits = limits
+
     async def _write(self, verb: Verb, call: Any, *ids: str) -> Any:
         """Run a write; without ``ids`` it concerns every id."""
         if self._broken is not None:
@@ -434,11 +448,8 @@ def open_postgres(
     """The ledger at ``place``; tables are created if missing. Use as ``async with``; entering raises ConfigError.
 
     A hub that starts again under its ``name`` takes over the requests of its earlier process at once.
-    ConfigError, too, for ``bytes_max``: PostgreSQL gives no space back, so every outcome would go.
+    ConfigError, too, for ``bytes_max``.
     """
     bounds = limits or LedgerLimits()
-    if bounds.bytes_max is not None:
-        hint = "remove it; `days` and `outcomes` limit a ledger in PostgreSQL"
-        raise ConfigError("fleet.keep.bytes limits the file of a hub, and this ledger is in PostgreSQL", hint=hint)
     storage = Storage(place, pending_max=bounds.pending_max, name=name, lease_s=lease_s)
     return PostgresLedger(storage, bounds, lease_s=lease_s)
