@@ -60,15 +60,20 @@ def write_call(spoken: Dialect, call: Call, url: str, tenant: str | None = None)
     """A call to the agent at ``url``. A tenant goes before the path (the bindings of a2a.proto) and into the body.
 
     Raises:
-        UnsupportedOperation: the dialect has no such operation, or the path names a webhook and the call does not.
+        UnsupportedOperation: the dialect has no such operation, the path names a webhook and the call does not, or an
+            id or the tenant would lead to another path.
     """
     spoken.method(call.operation)
     method, template = spoken.paths[call.operation]
     params = spoken.write_params(call)
     named = {name: params.pop(name, "") for name in _MEMBER.findall(template)}
+    problem = None
     if not all(named.values()):
         hint = "the list of the task's webhooks has their ids"
         problem = UnsupportedOperation("HTTP+JSON reads and deletes a webhook by its id", hint=hint)
+    elif {".", ".."} & {*named.values(), tenant}:  # no escape keeps clients and proxies from resolving them
+        problem = UnsupportedOperation("HTTP+JSON has no path for an id or a tenant of dots")
+    if problem is not None:
         problem.blame = Blame.CALLER
         raise problem
     path = _MEMBER.sub(lambda name: quote(named[name[1]], safe=""), template)

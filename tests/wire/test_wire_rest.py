@@ -153,6 +153,16 @@ def test_a_webhook_without_an_id_has_no_path() -> None:
     assert refused.value.blame is Blame.CALLER
 
 
+@pytest.mark.parametrize("name", HTTP_NAMES)
+@pytest.mark.parametrize(
+    ("call", "tenant"), [(GetTask(task_id=".."), None), (GetTask(task_id="."), None), (CancelTask(task_id="a"), "..")]
+)
+def test_no_id_leads_to_another_path(name: str, call: Call, tenant: str | None) -> None:
+    with pytest.raises(UnsupportedOperation) as refused:
+        rest.write_call(dialect(name), call, URL, tenant)
+    assert refused.value.blame is Blame.CALLER
+
+
 # -- errors
 
 
