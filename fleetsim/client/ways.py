@@ -48,6 +48,8 @@ class Ways:
                 result = await make(way.choice, way.method)
             except FleetsimError as error:
                 refused = refused or error
+                if refuses_spelling(error):
+                    self._respelled = None  # the agent at this address may be another one by now
                 if way.after is refuses_spelling and refuses_spelling(error) and str(error) != str(refused):
                     refused.args = (f"{refused}; with the objects of JSON-RPC: {error}",)
                 if not any(later.after(error) for later in ways[1:]):

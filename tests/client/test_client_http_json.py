@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from starlette.routing import Route
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.client import AgentClient
-from fleetsim.model.call import PushConfig
+from fleetsim.client.ways import Ways
+from fleetsim.model.call import PushConfig, SendMessage
 from fleetsim.model.errors import (
     AuthRefused,
     HttpRefused,
@@ -24,9 +26,10 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
     WireError,
 )
-from fleetsim.model.task import DataPart, FilePart, TaskState
+from fleetsim.model.task import DataPart, FilePart, Message, Role, TaskState
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
+from fleetsim.wire.choice import Choice
 from fleetsim.wire.dialect import read_card
 from tests.client.scripted import of_the_text
 
@@ -128,6 +131,27 @@ async def test_both_refusals_are_told_if_neither_spelling_is_taken(runtime: Runt
         assert [status for _, _, status in seen if status == 422] == [422, 422]
         with pytest.raises(TaskNotFound, match=r"GET /v1/tasks/\{id\}"):
             await agent.get("nope")
+
+
+async def test_an_agent_that_takes_the_other_objects_from_now_on_is_sent_them_after_one_refusal() -> None:
+    ways, out = Ways(), Choice(dialect_name="0.3+http", url=f"{ORIGIN}/a2a")
+    call, asked = SendMessage(message=Message(message_id="m-1", role=Role.USER, parts=())), []
+    taken: list[str] = []
+
+    async def make(way: Choice, _: str) -> bool:
+        asked.append(way.url)
+        if not way.url.endswith(taken[-1]):
+            raise InvalidParams
+        return True
+
+    for ending in ("/v1", "/a2a", "/v1"):
+        taken.append(ending)
+        for _ in range(2):
+            with suppress(InvalidParams):
+                await ways.first_known(call, out, None, make)
+        asked.clear()
+        assert (await ways.first_known(call, out, None, make))[0]
+        assert len(asked) == 1
 
 
 @pytest.mark.parametrize("dialect", ["1.0", "0.3", "1.0+http", "0.3+http"])

@@ -130,6 +130,7 @@ ROWS: dict[str, tuple[Callable[[Door, str], Awaitable[None]], tuple[type[Door], 
     "22": (words_in_status, STREAMING),
     "24": (first_pong, DOORS),
     "26": (words_in_status, STREAMING),
+    "27": (slow_pong, DOORS),
 }
 """What each case must give, and at which doors."""
 
