@@ -189,6 +189,7 @@ class AgentCredentials:
     def __init__(self, credentials: Iterable[Credential], where: str) -> None:
         """``where`` is the agent's host and port, for messages."""
         self.credentials = tuple(credentials)
+        self.waits_for = ""  # what a request waits for that cannot leave yet, in words for a message
         self._where = where
         self._tokens: dict[TokenRequest, tuple[str, float]] = {}  # each with the second at which it is renewed
         self._fetching = asyncio.Lock()
@@ -254,6 +255,7 @@ class AgentCredentials:
             except FleetsimError as error:
                 self._failed = runtime.clock.monotonic(), error
                 raise
+            self.waits_for = ""
         return token
 
     async def _fetch(self, runtime: Runtime, credential: Credential, wanted: TokenRequest) -> tuple[str, float]:
@@ -271,14 +273,10 @@ class AgentCredentials:
             form |= {"client_id": wanted.client_id, "client_secret": secret}
         else:
             headers["authorization"] = _basic(quote_plus(wanted.client_id), quote_plus(secret))
-        request = Request(
-            method="POST",
-            url=url,
-            headers=headers,
-            body=urlencode(form).encode("ascii"),
-            limits=Limits(body_bytes_max=TOKEN_BYTES_MAX),
-        )
-        reply = await self._ask(transport, request, "token request", f"clientId and {credential.source}", secret)
+        body, limits = urlencode(form).encode("ascii"), Limits(body_bytes_max=TOKEN_BYTES_MAX)
+        request = Request(method="POST", url=url, headers=headers, body=body, limits=limits)
+        hidden = (secret, quote_plus(secret), headers.get("authorization", "").removeprefix("Basic "))
+        reply = await self._ask(transport, request, "token request", f"clientId and {credential.source}", *hidden)
         token = self._read(reply, _TokenReply, "token request", url)
         if token.token_type.lower() != "bearer" or not _SECRET.fullmatch(token.access_token):
             raise self._unusable("token request", url, "a token that cannot be sent as a bearer token")
@@ -300,25 +298,23 @@ class AgentCredentials:
         if expected != url.rstrip("/") and stated != expected:
             raise self._unusable("discovery", url, f"the metadata of another issuer, “{one_line(stated, 120)}”")
         own = origin_of(metadata.token_endpoint) == origin_of(url)
+        schemes = ("https", "http") if own and on_this_machine(url) else ("https",)
         try:
-            endpoint = parse_webhook_url(
-                metadata.token_endpoint,
-                what="the token endpoint",
-                schemes=("https", "http") if own and on_this_machine(url) else ("https",),
-            )
+            endpoint = parse_webhook_url(metadata.token_endpoint, what="the token endpoint", schemes=schemes)
         except BlockedAddress as error:
-            raise self._unusable("discovery", url, str(error)) from error
+            raise self._unusable("discovery", url, f"metadata that cannot be used: {error}") from error
         transport = runtime.transport if own else runtime.transport.guarded(AddressPolicy())
         methods = metadata.token_endpoint_auth_methods_supported
         only_post = "client_secret_post" in methods and "client_secret_basic" not in methods
         return endpoint.url, "post" if only_post else "basic", transport
 
-    async def _ask(self, transport: Transport, request: Request, step: str, check: str, secret: str = "") -> bytes:
+    async def _ask(self, transport: Transport, request: Request, step: str, check: str, *hidden: str) -> bytes:
         """The body of a reply with HTTP 200; ``check`` is what to look at after a refusal.
 
-        A server that repeats the ``secret`` does not get it into a message.
+        A server that repeats one of the ``hidden`` texts does not get it into a message.
         """
         place = where_of(request.url)
+        self.waits_for = f"OAuth2 token ({step}: {place})"
         try:
             reply = await transport.exchange(request)
         except BlockedAddress as error:
@@ -328,13 +324,17 @@ class AgentCredentials:
             raise Unreachable(f"{self._where}: no OAuth2 token: {step}: {error}", hint=error.hint) from error
         if reply.status == 200:
             return reply.body
+        if 300 <= reply.status < 400:
+            raise self._unusable(step, request.url, f"a redirect (HTTP {reply.status}), which is not followed")
         refusal = _Refusal()
         with suppress(msgspec.MsgspecError, ValueError, RecursionError):
             refusal = msgspec.json.decode(reply.body, type=_Refusal)
         words = ", ".join(word for word in (f"HTTP {reply.status}", refusal.error, refusal.error_description) if word)
-        words = one_line(words.replace(secret, "***") if secret else words, 160)
+        for text in filter(None, hidden):
+            words = words.replace(text, "***")
+        words = one_line(words, 160)
         why = f"cannot be called without an OAuth2 token: {step}: {place} answered {words}"
-        if reply.status == 429 or not 300 <= reply.status < 500:
+        if reply.status == 429 or not 400 <= reply.status < 500:
             raise Unreachable(f"{self._where}: the agent {why}")
         raise AuthRefused(f"{self._where}: the agent {why}", status=reply.status, why=why, hint=f"check {check}")
 

@@ -169,6 +169,8 @@ async def open_following(runtime: Runtime, address: AgentUrl, request: Request) 
 
 
 def _again(request: Request, url: str, spent_s: float) -> Request:
+    if "?" not in url and (query := urlsplit(request.url).query):  # a key may be there
+        url = f"{url}?{query}"
     limits = request.limits
     if limits.total_s is not None:
         limits = structs.replace(limits, total_s=max(limits.total_s - spent_s, 0.001))

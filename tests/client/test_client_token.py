@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote_plus
 
 import pytest
 from starlette.applications import Starlette
@@ -15,7 +16,7 @@ from starlette.routing import Route
 
 from fleetsim.client import AgentClient, Credential
 from fleetsim.client.credential import TokenRequest
-from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, Unreachable
+from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, TimedOut, Unreachable
 from fleetsim.runtime.ports import Request, Runtime
 from fleetsim.testbed.network import MemoryNetwork
 from tests.client.scripted import CARD, ScriptedAgent, task
@@ -157,7 +158,7 @@ REFUSED = JSONResponse({"error": "invalid_client", "error_description": f"{SECRE
     [
         (TokenServer(reply=REFUSED), {}, AuthRefused, "token request"),
         (TokenServer(reply=Response(b"busy", status_code=503)), {}, Unreachable, "token request"),
-        (TokenServer(reply=RedirectResponse("http://evil.example/")), {}, AuthRefused, "token request"),
+        (TokenServer(reply=RedirectResponse("http://evil.example/")), {}, ConfigError, "token request"),
         (TokenServer(reply=Response(b"[" * 60_000)), {}, ConfigError, "token request"),
         (TokenServer(reply=JSONResponse({"access_token": "a\r\nb"})), {}, ConfigError, "token request"),
         (TokenServer(reply=JSONResponse({"access_token": "a", "token_type": "DPoP"})), {}, ConfigError, "token req"),
@@ -185,6 +186,39 @@ async def test_a_failure_names_its_step_and_blames_no_agent(
     assert SECRET not in str(failed.value)
     assert "\x1b" not in str(failed.value)
     assert agent.seen == []
+
+
+class Echo(TokenServer):
+    """Repeats the form and the header of the client in its refusal."""
+
+    async def token(self, request: Received) -> Response:
+        words = f"{(await request.body()).decode()} {request.headers.get('authorization', '')}"
+        return JSONResponse({"error": "invalid_client", "error_description": words}, status_code=400)
+
+
+@pytest.mark.parametrize("client_auth", ["basic", "post"])
+async def test_a_server_that_repeats_the_secret_gets_it_into_no_message(
+    runtime: Runtime, network: MemoryNetwork, client_auth: Any
+) -> None:
+    mounted(network, Echo())
+    credential = Credential("oauth2", secret="p&ss w", token_request=oauth2(client_auth=client_auth).token_request)
+    async with network:
+        with pytest.raises(AuthRefused) as refused:
+            await AgentClient(AGENT, runtime=runtime, credential=credential).send_task("hi")
+    forms = ("p&ss", quote_plus("p&ss w"), b64encode(f"me:{quote_plus('p&ss w')}".encode()).decode())
+    assert [form for form in forms if form in str(refused.value)] == []
+
+
+async def test_a_deadline_names_the_token_that_it_passed_in(runtime: Runtime, network: MemoryNetwork) -> None:
+    server = TokenServer(expires_in=1)
+    agent = mounted(network, server)
+    async with network:
+        client = AgentClient(AGENT, runtime=runtime, credential=oauth2())
+        await client.discover()
+        await asyncio.sleep(5)
+        with pytest.raises(TimedOut, match="token request") as late:
+            await client.send_task("hi", timeout_s=0.05)
+    assert (late.value.sent, agent.seen) == (False, [])
 
 
 @pytest.mark.parametrize("endpoint", ["https://inside.example/token", "http://login.example/token"])
