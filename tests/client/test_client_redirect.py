@@ -81,6 +81,18 @@ async def test_a_call_is_repeated_where_307_and_308_lead_and_after_no_other_stat
             assert agent.seen == []
 
 
+@pytest.mark.parametrize("how", ["call", "stream"])
+async def test_a_key_in_the_query_is_kept_where_a_redirect_leads(
+    runtime: Runtime, network: MemoryNetwork, how: str
+) -> None:
+    agent = ScriptedAgent({"message/stream": [task()], "*": task()})
+    network.mount(ORIGIN, Starlette(routes=[*away(307, MOVED, CALLED), *agent.app.routes]))
+    async with network:
+        key = Credential("apiKey", query="code", secret="canary")
+        await use(AgentClient(ORIGIN, runtime=runtime, credential=key), how)
+    assert [seen.url for seen in network.seen if seen.method == "POST"][1:] == [f"{ORIGIN}{MOVED}?code=canary"]
+
+
 @pytest.mark.parametrize("how", ["call", "stream", "card"])
 @pytest.mark.parametrize(
     "to",
