@@ -195,6 +195,8 @@ async def signed_request(
         ConfigError, AuthRefused, Unreachable: as ``AgentCredentials.sign``.
     """
     if env is not None:
+        if any(one.query for one in credentials):
+            raise ConfigError("a second caller's key can go into a header alone, and this one goes into the query")
         credentials = [replace(one, env=env, file="") for one in credentials or (Credential("bearer"),)]
     return await AgentCredentials(credentials, "the agent").sign(
         runtime, Request(method="GET", url="", headers=headers)

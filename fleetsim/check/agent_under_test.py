@@ -17,9 +17,10 @@ from urllib.parse import urlsplit
 from fleetsim.check.evidence import BODY_BYTES_MAX, Exchange, NotPassed, Verdict, note_timeout, written
 from fleetsim.check.listener import Listener
 from fleetsim.check.raw_dialect import RawDialect, listed, mapping, url_path, version_of
-from fleetsim.client.http import AgentUrl, followed
+from fleetsim.client.http import AgentUrl, auth_refused, followed
 from fleetsim.model.call import Operation
-from fleetsim.model.errors import AuthRefused, ConfigError, ConnectionLost, FleetsimError, Unreachable, WireError
+from fleetsim.model.errors import ConfigError, ConnectionLost, FleetsimError, Unreachable, WireError
+from fleetsim.model.security import in_words, requested_schemes
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.wire.cards import read_card
@@ -219,8 +220,10 @@ async def discover(target: Target, runtime: Runtime, options: Options, listener:
             raise ConfigError(f"the card has no skill {one_line(named, 80)}", hint=f"e.g. {one_line(', '.join(near))}")
     known = dict.fromkeys(name for _, name in interfaces(agent.card) if name)
     offered = tuple(name for name in known if name in OVER_JSON_RPC) or tuple(known)
+    requested = ""
     with suppress(WireError):  # C-05 reports a document that cannot be read as a card
         card = read_card(agent.card)
+        requested = in_words(requested_schemes(card))
         agent.no_way = "" if target.dialects or target.address.rpc_url else no_way(card)
     if agent.no_way:
         offered = tuple(dict.fromkeys(dialect_of_version(item.protocol_version) for item in card.interfaces))
@@ -239,8 +242,8 @@ async def discover(target: Target, runtime: Runtime, options: Options, listener:
     if agent.demands_auth:
         own = await _knock(agent, newest, url, None)
         if own.status in {401, 403}:
-            given = "the credentials given are refused" if target.headers or target.query else "it demands credentials"
-            raise AuthRefused(f"{url}: {given} (HTTP {own.status})", status=own.status)
+            given = "the credential given" if target.headers or target.query else None
+            raise auth_refused(target.address.where, given, requested, own.status, own.headers, own.body)
     await _find_spoken(agent, offered)
     await _find_spelling(agent)
     return agent
@@ -423,7 +426,8 @@ class Target:
     def secrets(self) -> tuple[str, ...]:
         """The texts that must never be shown."""
         values = [*self.headers.values(), *(self.other_headers or {}).values(), self.query.partition("=")[2]]
-        return tuple(part for value in values for part in {value, value.rpartition(" ")[2]} if part)
+        parts = [part for value in values for part in {value, value.rpartition(" ")[2]} if part]
+        return (*parts, *(part[:-1] for part in parts if len(part) > 5))  # a probe spoils the last letter
 
 
 # -- an agent seen from inside: its log, its memory, its store of tasks --------------------------------

@@ -58,7 +58,10 @@ async def test_check_with_a_key_shows_the_key_nowhere(
 async def test_a_wrong_or_missing_key_is_an_error_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     async with reference_agent(api_key=KEY).serving() as url:
         assert await called("check", url) == Exit.AUTH
-    assert "demands credentials" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "wants a credential" in told
+    assert "WWW-Authenticate: " in told
+    assert "its card requests " in told
 
 
 async def test_nobody_there_is_unreachable(capsys: pytest.CaptureFixture[str], free_port: int) -> None:

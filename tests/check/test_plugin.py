@@ -137,7 +137,7 @@ def test_credentials_come_from_the_environment(pytester: pytest.Pytester, monkey
     told.assert_outcomes(passed=1, failed=1)
     assert "very secret key" not in told.stdout.str() + told.stderr.str()
     assert (refused.ret, unset.ret) == (3, 3)
-    assert "demands credentials" in refused.stdout.str() + refused.stderr.str()
+    assert "wants a credential" in refused.stdout.str() + refused.stderr.str()
     assert "NOT_SET is not set" in unset.stdout.str() + unset.stderr.str()
 
 

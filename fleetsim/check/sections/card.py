@@ -467,7 +467,8 @@ async def no_credentials(session: Session) -> None:
 )
 async def wrong_credentials(session: Session) -> None:
     """POST a call with credentials that are off by a character."""
-    not_tested_unless(session.agent.target.headers, "needs credentials to spoil: add --auth, or --api-key-env")
+    reason = "a key in the query is not spoiled" if session.agent.target.query else "add --auth, or --api-key-env"
+    not_tested_unless(session.agent.target.headers, f"needs credentials in a header to spoil: {reason}")
     for cut, more in ((None, "x"), (-1, ""), (-1, "~")):
         wrong = {name: value[:cut] + more for name, value in session.agent.target.headers.items()}
         reply = await session.rpc(Operation.GET, session.dialect.by_id(FORGED), credentials=wrong)
