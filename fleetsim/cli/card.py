@@ -134,6 +134,8 @@ async def _read(common: CommonOptions, agent: str, how: Mapping[str, Any]) -> di
 def _credential_line(credentials: Mapping[str, Any]) -> str:
     """The credentials that the card requests, and whether they are configured."""
     source = f"configured from {credentials['source']}" if credentials["source"] else "not configured"
+    if not (credentials["source"] or credentials["entry"]):
+        source += "; fleetsim cannot send it"
     if not credentials["requested"]:
         return f"none requested; {source}" if credentials["source"] else "none requested"
     if credentials["source"] and not credentials["answered"]:

@@ -79,6 +79,14 @@ async def test_the_card_shows_what_it_requests_and_whether_that_is_configured(tm
         assert [one.header for one in agent.credentials] == ["x-functions-key"]
 
 
+async def test_card_says_that_fleetsim_cannot_send_a_scheme(tmp_path: Path) -> None:
+    script = case("07")
+    script["card"]["securitySchemes"] = {"k": {"type": "http", "scheme": "digest"}}
+    async with Peer(script) as peer:
+        shown = await Shell(tmp_path).arun("card", peer.base)
+    assert (shown.returncode, "digest" in shown.stdout, "cannot send" in shown.stdout) == (0, True, True)
+
+
 async def test_a_401_without_a_credential_says_so_and_names_the_scheme_at_every_door(tmp_path: Path) -> None:
     async with Peer(case("07")) as peer, running_fleet(tmp_path, {"closed": peer.base}) as fleet:
         reasons = []
