@@ -230,7 +230,7 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
         """The keys of the marked rows, else the key under the cursor."""
         return self.marked or ([] if self.key is None else [self.key])
 
-    def _arrange(self) -> None:
+    def _fit_columns(self) -> None:
         """Fit the shown columns into the width; the layout keeps their indexes among all columns."""
         self._inner = self.table_width = self.inner_width
         if not self.wide and not self.hidden:
@@ -258,7 +258,7 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
         self.rows, self.instead = rows, instead
         self._find()
         before_layout = self._layout
-        self._arrange()
+        self._fit_columns()
         again = again or self._layout != before_layout
         before, top = self._in_sight, self.scroll_offset.y
         self._in_sight = {at: self._row(at) for at in range(top, min(top + self.size.height - 1, len(rows.items)))}
@@ -344,7 +344,7 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
             self.scroll_to(y=self._index - height + 1, animate=False, force=True)
 
     def on_resize(self) -> None:
-        self._arrange()
+        self._fit_columns()
         self.call_after_refresh(self._keep_in_sight)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
@@ -352,7 +352,7 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         if self._inner != self.inner_width:
-            self._arrange()
+            self._fit_columns()
         width, left = self.table_width, self.scroll_offset.x
         at = y - 1 + self.scroll_offset.y
         if y == 0:

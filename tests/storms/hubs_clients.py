@@ -47,7 +47,7 @@ class Seen:
     drained: set[str] = field(default_factory=set)
     """The requests that had an outcome before the hubs ended."""
     notes: list[str] = field(default_factory=list)
-    """What the storm did, with the time and the load of the machine."""
+    """The steps of the storm, with the time and the load of the machine."""
 
     def note(self, what: str) -> None:
         self.notes.append(f"{datetime.now():%H:%M:%S.%f} load {os.getloadavg()[0]:.1f}: {what}")  # noqa: DTZ005 - as logs
