@@ -157,6 +157,10 @@ class Page(ScrollView, NeutralisedWidget, can_focus=True):
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         return selection.extract("\n".join(self.harmless(one).plain for one in self.lines)), "\n"
 
+    @property
+    def allow_select(self) -> bool:  # Textual 6 takes what scrolls for a container, of which it selects nothing
+        return self.ALLOW_SELECT
+
     def render_line(self, y: int) -> Strip:
         at = y + self.scroll_offset.y
         return self.selectable(self.lines[at] if at < len(self.lines) else BLANK, 0, at, self.inner_width)
