@@ -151,5 +151,7 @@ def check_tunnel(reply: bytes, chosen: ChosenProxy, where: str) -> None:
             "or --proxy environment, with the login in HTTPS_PROXY"
         )
     else:
-        why, hint = "did not open a connection", "may the proxy reach this host and port?"
+        why, hint = "did not open a connection", "do its rules allow this host and port?"
+        if status >= 500:
+            hint = "is the agent running, and may the proxy reach this host and port?"
     raise Unreachable(f"{where}: the proxy {why} (HTTP {status}{reason and ', ' + reason})", hint=hint)
