@@ -20,6 +20,7 @@ from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH_ORDER
 from fleetsim.model.text import one_line
 from fleetsim.sim import scenario_events
+from fleetsim.wire.choice import origin_of
 
 AGENTS_MAX = 1_000
 RUNS_MIN = Thresholds().outcomes_min
@@ -246,7 +247,7 @@ class FleetFold:
         agent = self._of(event)
         if agent is None:
             return
-        reason = one_line(event.reason) or "no card"
+        reason = _without_address(one_line(event.reason), agent.card.url) or "no card"
         agent.card = replace(agent.card, failed_at=agent.card.failed_at or event.at, error=reason)
 
     def health_changed(self, event: fleet_events.HealthChanged) -> None:
@@ -255,7 +256,7 @@ class FleetFold:
         if (agent := self._agents.get(one_line(event.agent or "", 100))) is not None:
             self._judged.pop(agent.name, None)
             agent.health = _WORDS.get(event.health, HealthWord.UNKNOWN)
-            agent.why, agent.since = one_line(event.why, 300), event.since
+            agent.why, agent.since = _without_address(one_line(event.why, 300), agent.card.url), event.since
 
     def health_looked(self, event: scenario_events.HealthLooked) -> None:
         """Store all health words of a recording, which may have begun after the last change of one."""
@@ -368,6 +369,13 @@ class FleetFold:
 
 
 _WORDS = {word.value: word for word in HealthWord}
+
+
+def _without_address(reason: str, url: str) -> str:
+    """A reason without the agent's own address at its beginning: a narrow row has room for little else."""
+    _, host, port = origin_of(url) or ("", "", 0)
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return reason.removeprefix(where).lstrip(": ") if host else reason
 
 
 def _worst_first(row: AgentRow) -> tuple[int, float, str]:

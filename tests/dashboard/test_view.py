@@ -381,6 +381,20 @@ def test_a_changed_card_and_a_warning_are_noticed_once() -> None:
     assert [notice.text for notice in view(j).notices] == ["card changed", "advertises another host"]
 
 
+def test_a_reason_does_not_begin_with_the_address_of_its_agent() -> None:
+    j = journal()
+    j.card("quinn", "0.3", ("a",), url="https://quinn.example")
+    j.say("agent.card.failed", agent="quinn", reason="quinn.example:443: TLS failed: certificate has expired")
+    j.health("quinn", "down", why="quinn.example:443 through the proxy p:1: connection refused")
+    (row,) = view(j).agents
+    assert (row.card.error, row.why) == (
+        "TLS failed: certificate has expired",
+        "through the proxy p:1: connection refused",
+    )
+    j.health("quinn", "down", why="other.example:443: the name does not resolve")
+    assert view(j).agents[0].why.startswith("other.example")
+
+
 def test_errors_of_the_last_five_minutes_are_counted() -> None:
     j = journal()
     j.end(j.request("quinn", "echo"), "failed")
