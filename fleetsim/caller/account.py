@@ -78,7 +78,8 @@ _OPERATOR = AccountLimits(work_per_s=1e9, events_per_s=1e9, at_once_max=2**31, b
 class Account:
     """The account of one principal. Work and events used in advance are paid by waiting.
 
-    ``reached`` has the moment (monotonic) at which each limit was reached last.
+    ``reached`` has the moment (monotonic) at which each limit was reached last. ``busy_with`` is the limit for which a
+    request that waits for its turn is refused.
     """
 
     def __init__(self, owner: str, accounts: Accounts) -> None:
@@ -92,6 +93,7 @@ class Account:
         self._paying, self.working = asyncio.Lock(), asyncio.Lock()
         self.at_once = self.open = self.bytes = self.unread_bytes = 0
         self.reached: dict[str, float] = {}
+        self.busy_with = "wait_s"
 
     # ------------------------------------------------------------------ work and events
 
@@ -259,7 +261,7 @@ class ChargedRequest:
                 if size > LARGE_JSON_BYTES:
                     await account.document_turn()
         except TimeoutError:
-            raise account.refusal(account._owing() or "wait_s", account.debt_s()) from None
+            raise account.refusal(account._owing() or account.busy_with, account.debt_s()) from None
         account.charge(size * BYTE_S)
 
     @asynccontextmanager
@@ -277,6 +279,7 @@ class ChargedRequest:
         after ``wait_s`` it is refused (429); a request that waited may have had an effect, so it loses its connection.
         """
         account = self.account
+        account.busy_with = "bytes_max"
         try:
             async with asyncio.timeout(account.limits.wait_s):
                 await self.hold(size)
@@ -285,6 +288,8 @@ class ChargedRequest:
                 raise account.refusal("bytes_max") from None
             account.reach("bytes_max")
             drop(scope)
+        finally:
+            account.busy_with = "wait_s"
         self._end()
 
     def holds(self, size: int) -> bool:

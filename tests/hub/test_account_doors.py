@@ -210,6 +210,11 @@ async def test_of_answers_that_are_not_read_a_key_has_so_many_bytes() -> None:
         await third.done
     assert (refused.value.status, "bytes_max" in str(refused.value)) == (429, True)
 
+    behind = Client(accounts, app), Client(accounts, app)
+    for client in behind:
+        with pytest.raises(Refusal, match="bytes_max"):
+            await client.done
+
     waited = Client(accounts, waits)
     await waited.done
     assert waited.dropped, "it may have had an effect, so it is not to be sent again"
