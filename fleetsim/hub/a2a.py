@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from fleetsim.agent.agent import Agent, Engine
 from fleetsim.agent.endpoints import MAX_AGE_S, CardEndpoint, HttpJsonEndpoint, RpcEndpoint
-from fleetsim.agent.guard import API_KEY_HEADER, Authenticator, Headers, RequestGuard
+from fleetsim.agent.guard import API_KEY_HEADER, Authenticator, Headers, RequestGuard, problem_of
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.operations import CallerContext, Interceptor, Operations, Reply
 from fleetsim.agent.skills import Skill, SkillContext, SkillFailed, SkillRejected
@@ -46,6 +46,7 @@ from fleetsim.model.extensions import CAUSE_KEY, HUBS_HEADER, HUBS_KEY, HUBS_MAX
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, Role, TaskState, TextPart
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Answer, Cause, Outcome, OutcomeKind, Question, QuestionKind, SkillRequest, Source
+from fleetsim.runtime.inbound import Refusal
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 
@@ -112,7 +113,7 @@ class HubAgent:
         fleet: CurrentFleet,
         state: Path | None = None,
     ) -> None:
-        self._broker, self._tracker, self._fleet = broker, tracker, fleet
+        self._broker, self._tracker, self._fleet, self._accounts = broker, tracker, fleet, accounts
         self._workers = Workers("a2a")
         self._proxy = proxy = FleetProxy(dispatcher, tracker, ledger, events, broker, accounts, self._workers)
         rows = getattr(ledger, "tasks", None)
@@ -175,7 +176,7 @@ class HubAgent:
     async def _answer(self, request: Request, endpoint: RpcEndpoint | HttpJsonEndpoint) -> Response:
         await self._engine.start(self._extended.url_for(request))
         operations = self._engine.operations if self._shared is None else AnyHub(self._engine, self._shared)
-        guard = CallGuard(self._engine, operations, request.headers.get(HUBS_HEADER), self._as_hub)
+        guard = CallGuard(self._engine, operations, self._accounts, request.headers.get(HUBS_HEADER), self._as_hub)
         return await endpoint.answer(request, guard)
 
     async def agent_card(self, request: Request) -> Response:
@@ -218,7 +219,7 @@ class HubAgent:
     async def take_calls(self) -> None:
         """Execute the calls about tasks of this hub that other hubs received. Raises NotAccepting."""
         if self._shared is not None and self._engine.started:
-            guard = CallGuard(self._engine, self._engine.operations, None, self._as_hub)
+            guard = CallGuard(self._engine, self._engine.operations, self._accounts, None, self._as_hub)
             await self._shared.take_calls(guard.call)
 
     def drop_all(self) -> None:
@@ -236,13 +237,19 @@ class HubAgent:
 
 
 class CallGuard(Interceptor):
-    """Check one incoming call: it must not have passed too many hubs, nor continue a task that does not wait."""
+    """Check one incoming call: it must not have passed too many hubs, nor continue a task that does not wait, nor begin
+    one more than its caller may have."""
 
     def __init__(
-        self, engine: Engine, operations: Operations, hubs: str | None, as_hub: Callable[[AgentCard], AgentCard]
+        self,
+        engine: Engine,
+        operations: Operations,
+        accounts: Accounts,
+        hubs: str | None,
+        as_hub: Callable[[AgentCard], AgentCard],
     ) -> None:
         super().__init__(operations)
-        self._engine = engine
+        self._engine, self._accounts = engine, accounts
         self._hubs, self._as_hub = hubs, as_hub
 
     async def call(self, call: Call, caller: CallerContext) -> Reply:
@@ -261,6 +268,12 @@ class CallGuard(Interceptor):
         if len(hubs) >= HUBS_MAX:
             raise InvalidParams(f"the request has passed {len(hubs)} hubs; the limit is {HUBS_MAX}")
         self._refuse_unasked(call.message, caller.owner)
+        key = caller.owner, call.message.task_id or ""
+        if not key[1] or (caller.behaviour.client_names_task and not self._engine.store.knows(key)):
+            try:
+                self._accounts.require_open("" if caller.owner == OWNER else caller.owner)
+            except Refusal as refusal:
+                raise problem_of(refusal) from None
         message = structs.replace(call.message, metadata={**metadata, **({HUBS_KEY: list(hubs)} if hubs else {})})
         return structs.replace(call, metadata={}, message=message)
 

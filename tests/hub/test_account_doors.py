@@ -125,6 +125,18 @@ async def test_open_requests_and_their_bytes_count_until_they_end() -> None:
         assert (account(t).open, account(t).bytes) == (0, 0)
 
 
+@pytest.mark.parametrize("door", ["api", "a2a", "rest"])
+async def test_no_door_opens_more_requests_than_a_key_may_have(door: str) -> None:
+    async with hub_at_work() as t:
+        t.hub.limiter.accounts.limits = AccountLimits(open_max=1)
+        body = {"targets": ["quinn"], "skill": "ponder", "text": "x"}
+        await t.http("POST", "/api/requests", json.dumps(body).encode(), key=AVA)
+        reply = await ask(t, door)
+        assert (reply.status, b"open_max" in reply.body) == (429, True)
+        assert "retry-after" in reply.headers
+        assert (await ask(t, door, KEY)).status in {200, 202}
+
+
 async def test_a_request_that_waits_for_news_leaves_the_turn_to_others() -> None:
     async with hub_at_work() as t:
         reply = await t.http("POST", "/api/a2a/delegate", json.dumps({**WORK, "skill": "ponder"}).encode(), key=AVA)
