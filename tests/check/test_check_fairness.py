@@ -148,3 +148,14 @@ async def test_calls_do_not_ask_to_close_their_connection_which_node_answers_wit
     _, agent = await checked(as_it_is, "E-0*")
     assert agent.asked
     assert {headers.get("connection") for _, headers in agent.asked} == {None}
+
+
+async def test_a_client_certificate_is_not_said_to_be_demanded_in_vain() -> None:
+    def mutual(asked: Any, answer: Answer) -> Answer:
+        status, value = answer
+        if asked is None and isinstance(value, dict) and "skills" in value:
+            value |= {"securitySchemes": {"c": {"type": "mutualTLS"}}, "security": [{"c": []}]}
+        return status, value
+
+    report, _ = await checked(mutual, "A-05")
+    assert {finding.verdict for finding in report.findings} == {Verdict.NOT_TESTED}
