@@ -20,9 +20,12 @@ import click
 from fleetsim import __version__
 from fleetsim.model.errors import (
     AuthRefused,
+    Blame,
     ConfigError,
     FleetsimError,
     HttpRefused,
+    RpcError,
+    TaskNotFound,
     TimedOut,
     TransportError,
     UnfitAnswer,
@@ -277,7 +280,10 @@ def _report(error: FleetsimError, argv: list[str]) -> None:
             facts["a2aCode"] = error.wire_code
         click.echo(escape(json.dumps({"error": facts}, ensure_ascii=False)), err=True)
         return
-    click.echo(f"error: {indented(str(error))}", err=True)
+    by = ""
+    if isinstance(error, RpcError) and error.blame is Blame.AGENT and not isinstance(error, TaskNotFound):
+        by = f"the agent refused it with {error.wire_code}: "  # as the hub does; an unknown task names the agent
+    click.echo(f"error: {by}{indented(str(error))}", err=True)
     if error.hint:
         click.echo(f"  next: {indented(error.hint)}", err=True)
 

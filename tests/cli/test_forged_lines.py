@@ -22,7 +22,7 @@ import pytest
 
 from fleetsim.cli import render
 from fleetsim.cli.main import CommonOptions, run
-from fleetsim.model.errors import ConfigError, FleetsimError
+from fleetsim.model.errors import ConfigError, FleetsimError, InternalError
 from fleetsim.model.text import indented, neutralise
 from tests.cli.world import Shell, answering
 from tests.house.tree import TOP, parsed, shown, sources
@@ -206,7 +206,9 @@ def test_a_text_of_several_lines_hangs_below_its_label(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("argv", [[], ["-o", "json"]])
-@pytest.mark.parametrize("error", [FleetsimError(EVIL, hint=EVIL), ConfigError(EVIL), ValueError(EVIL)])
+@pytest.mark.parametrize(
+    "error", [FleetsimError(EVIL, hint=EVIL), ConfigError(EVIL), ValueError(EVIL), InternalError(EVIL)]
+)
 def test_an_error_that_quotes_an_agent_forges_no_line(
     error: Exception, argv: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,6 +217,14 @@ def test_an_error_that_quotes_an_agent_forges_no_line(
 
     run(verb, argv)
     assert forged(capsys.readouterr().err) == []
+
+
+def test_the_words_of_an_agent_that_refuses_have_its_code_before_them(capsys: pytest.CaptureFixture[str]) -> None:
+    def verb() -> None:
+        raise InternalError("unknown exception")
+
+    run(verb, [])
+    assert capsys.readouterr().err == "error: the agent refused it with -32603: unknown exception\n"
 
 
 def test_only_the_first_line_of_a_hanging_text_begins_at_the_margin() -> None:
