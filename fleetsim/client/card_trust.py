@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from fleetsim.runtime.ports import Limits, Request, Runtime
 from fleetsim.wire.cards import read_card
 from fleetsim.wire.choice import origin_of
 
-log = logging.getLogger(__name__)
+_warn_once = lru_cache(256)(logging.getLogger(__name__).warning)  # a hub reads the card again and again
 
 if TYPE_CHECKING:
     from joserfc.jwk import Key
@@ -48,7 +49,7 @@ class CardTrust:
         card = read_card(value)
         covered, proof = await self.prove(value, url, runtime, limits)
         if proof.doubt:
-            log.warning("%s: %s", where_of(url), proof.doubt)
+            _warn_once("%s: %s", where_of(url), proof.doubt)
         if self.required and proof.state is not ProofState.VERIFIED:
             hint = "ask the agent's owner for a signed card and its public key; name the key in `signers` or --signer"
             raise CardNotTrusted(f"{where_of(url)}: `trust: signed` (--signer) refuses the card: {proof}", hint=hint)
@@ -80,9 +81,8 @@ class CardTrust:
             elif any(key.kid for key in keys):
                 proof = _worse(proof, ProofState.FAILED, f"the card is not what {signer} signed")
             else:
-                proof = _worse(
-                    proof, ProofState.FAILED, f"{named} is none of the signers' keys, or the card was changed"
-                )
+                why = f"{named} is none of the signers' keys, or the card was changed"
+                proof = _worse(proof, ProofState.FAILED, why)
         return value, proof
 
     async def _keys(

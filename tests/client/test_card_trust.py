@@ -171,3 +171,11 @@ async def test_what_is_no_card_stays_an_error_of_the_wire() -> None:
     async with served(change=lambda _: {"signatures": [1]}) as client:
         with pytest.raises(WireError):
             await client(REQUIRED).discover()
+
+
+async def test_a_failed_signature_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with served(f"{KEYS}?once", change=changed) as client:
+        reader = client(CardTrust())
+        for _ in range(3):
+            await reader.discover(refresh=True)
+    assert len([line for line in caplog.records if "signature" in line.getMessage()]) == 1
