@@ -36,7 +36,7 @@ from fleetsim.model.errors import (
 from fleetsim.model.limits import LARGE_JSON_BYTES, TEXT_CHARS_MAX, WIRE_BYTES_MAX
 from fleetsim.model.task import Message, Task
 from fleetsim.model.text import one_line
-from fleetsim.runtime.exchange import BoundedChunks, deadline_of, read_whole, too_large
+from fleetsim.runtime.exchange import BoundedChunks, deadline_of, read_whole, tls_advice, too_large
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime, Turns
 from fleetsim.runtime.ports import Reply as HttpReply
 from fleetsim.runtime.retry import retry_after_s
@@ -286,6 +286,7 @@ def http_refused(where: str, status: int, headers: Mapping[str, str], body: byte
         status=status,
         said=said,
         retry_after_s=asked_s,
+        hint=tls_advice(said) if status == 400 else None,
     )
 
 
@@ -527,7 +528,7 @@ class AgentHttp:
             raise HttpRefused(
                 f"{self.address.where}: no agent card at {paths} (HTTP {found.status}{body})",
                 status=found.status,
-                hint="is this the address of an A2A agent?",
+                hint=found.hint or "is this the address of an A2A agent?",
             ) from found
         assert found is not None  # there is always at least one address
         raise found

@@ -172,9 +172,8 @@ class HubClient:
             self._own_runtime = real_runtime()
         runtime = self._given_runtime or self._own_runtime
         assert runtime is not None
-        if self._way is None:
-            return runtime
-        return replace(runtime, transport=runtime.transport.through(self._way))
+        way = self._way
+        return runtime if way is None else replace(runtime, transport=runtime.transport.through(way))
 
     async def __aenter__(self) -> HubClient:
         return self

@@ -324,16 +324,26 @@ def tls_failed(where: str, cause: ssl.SSLError, *, peer: str = "") -> FleetsimEr
         hint = _UNTRUSTED.get(cause.verify_code, _UNTRUSTED[0])
     elif "alert" in reason and any(word in reason for word in _CLIENT_CERTIFICATE):
         reason = f"the server requires a client certificate that it trusts ({reason})"
-        hint = "name certificate and key in agents.yaml: auth: {scheme: mutualTLS, certificateFile: …, keyFile: …}"
+        hint = _CERTIFICATE_HINT
     else:
         hint = "check the certificate and the scheme"
     return Unreachable(f"{where}: TLS {peer and f'with {peer} '}failed: {reason}", hint=hint)
+
+
+def tls_advice(answer: str) -> str | None:
+    """The next step for an answer by nginx, which does not end the handshake but answers 400 with a page."""
+    hints = {"SSL certificate": _CERTIFICATE_HINT, "sent to HTTPS port": "write its address with https://"}
+    return next((hint for words, hint in hints.items() if words in answer), None)
 
 
 def tls_ended(where: str, cause: BaseException) -> FleetsimError:
     reason = "the connection was reset" if isinstance(cause, ConnectionError) else reason_of(cause)
     return Unreachable(f"{where}: TLS failed: {reason}{_PERHAPS}", hint="check the certificate and the scheme")
 
+
+_CERTIFICATE_HINT = (
+    "name certificate and key: {scheme: mutualTLS, certificateFile: …, keyFile: …} as `auth` in agents.yaml, or --auth"
+)
 
 _UNTRUSTED = {
     0: "to trust its authority, name the file: `ca` in agents.yaml, --ca, or the variable SSL_CERT_FILE",

@@ -121,6 +121,8 @@ async def test_an_agent_behind_a_proxy_a_gateway_and_a_private_authority_answers
             for command in (["card", "ours"], ["card", url, *direct], ["check", "ours", "--only", "C-01"]):
                 done = await shell.arun(*command)
                 assert done.returncode == 0, (command, done.stderr)
+            plain = await shell.arun("card", url.replace("https://", "http://"))
+            assert "next: write its address with https://" in plain.stderr
             (tmp_path / "new").mkdir()
             begun = await Shell(tmp_path / "new", shell.env).arun("init", url, "--proxy", "environment", *direct)
             assert begun.returncode == 0, begun.stderr
@@ -136,6 +138,7 @@ async def test_an_agent_behind_a_proxy_a_gateway_and_a_private_authority_answers
                     done = await shell.arun(*command)
                     assert done.returncode != 0
                     assert words in done.stderr, (command, done.stderr)
+                    assert ("mutualTLS" in done.stderr) is (name == "nocertificate")
             await _through_the_hub(shell)
 
 
