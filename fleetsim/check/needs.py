@@ -93,9 +93,14 @@ async def unmet(requirement: Requirement, session: Session, asked: Iterable[Exch
 
     Rows about methods and about the card are different: they may fail because a promised method is missing.
     """
+    asked = list(asked)
+    for exchange in asked:
+        if exchange.status == 401 and exchange.operation and requirement.section != SECTIONS["A"]:
+            method = session.dialect.standard_method(exchange.operation)
+            return f"needs a credential: {method} gave HTTP 401; 'fleetsim card' shows which one"
     if requirement.section in {SECTIONS["M"], SECTIONS["C"]}:
         return ""
-    for exchange in list(asked):
+    for exchange in asked:
         operation = exchange.operation
         if exchange.code == -32601 and operation is None:
             operation = session.dialect.operation(mapping(exchange.asked).get("method"))

@@ -461,3 +461,11 @@ def test_an_alias_that_leads_elsewhere_is_none() -> None:
 
     agent = broken("R-01", answer_as(at("/message:send"), elsewhere))
     assert judged(agent, "R-01")["R-01"].verdict is Verdict.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize("row", ["C-13", "M-04", "T-06", "E-13"])
+def test_a_call_that_wants_a_credential_is_not_blamed_for_it(row: str) -> None:
+    calls = about(Operation.EXTENDED_CARD, Operation.GET)
+    found = judged(broken(row, answer_if(calls, {"error": "no"}, status=401)), row)
+    assert set(verdicts(found).values()) == {Verdict.NOT_TESTED}
+    assert {"401" in finding.reason for finding in found.values()} == {True}

@@ -229,8 +229,8 @@ async def fail_unless_guarded(session: Session, reply: Exchange, what: str) -> N
     """
     if reply.error is None and await session.fixture(opened_guard):
         place = session.listener.place
-        reason = f"needs a closed webhook guard: the agent's is open for the listener ({place}), and {what} was"
-        not_tested_unless(False, f"{reason} accepted; allow its host and port alone, or check without it", reply)
+        reason = f"needs a closed webhook guard: the agent's takes more than the listener ({place})"
+        not_tested_unless(False, f"{reason}; allow the listener's host and port alone, or check without it", reply)
     fail_unless(reply.error is not None, f"{what} was accepted", reply)
 
 
