@@ -113,6 +113,12 @@ class AgentUnderTest:
         query = f"?{given.query}" if given.query else ""
         return f"{self.origin}{url_path(inside[0])}{query}" if inside else address.text
 
+    def raw_dialect(self, name: str, url: str) -> RawDialect:
+        """How a dialect is written at an address, with the tenant of its first interface on the card."""
+        entries = zip(map(mapping, listed(self.card.get("supportedInterfaces"))), interfaces(self.card), strict=False)
+        tenant = next((entry.get("tenant") for entry, (_, spoken) in entries if spoken == name), "")
+        return RawDialect(name, url, tenant if isinstance(tenant, str) else "")
+
     @property
     def origin(self) -> str:
         given = urlsplit(self.target.url)
@@ -269,7 +275,7 @@ async def _refusal(agent: AgentUnderTest, dialect: str) -> Exchange | None:
     """An answer that says the agent does not know the dialect: neither how to read a task nor how to cancel one."""
     url, refused = agent.endpoint(dialect), None
     for operation in (Operation.GET, Operation.CANCEL):
-        refused = await _asked(agent, RawDialect(dialect, url), url, operation)
+        refused = await _asked(agent, agent.raw_dialect(dialect, url), url, operation)
         if refused.code not in {-32601, -32009}:
             return None
     return refused
@@ -296,7 +302,7 @@ async def _find_spelling(agent: AgentUnderTest) -> None:
 
 
 async def _knock(agent: AgentUnderTest, dialect: str, url: str, credentials: Mapping[str, str] | None) -> Exchange:
-    raw, body = RawDialect(dialect, url), b'{"jsonrpc":"2.0","id":1,"method":"fleetsim/check"}'
+    raw, body = agent.raw_dialect(dialect, url), b'{"jsonrpc":"2.0","id":1,"method":"fleetsim/check"}'
     if raw.over_http:
         return await _asked(agent, raw, url, Operation.GET, credentials)
     return await agent.exchange("POST", url, body=body, headers=raw.headers(body), credentials=credentials)
@@ -316,7 +322,8 @@ async def _asked(
         method, path, body = raw.http_call(operation, params)
         url = f"{url.rstrip('/')}{path}"
     else:
-        method, body = "POST", written({"jsonrpc": "2.0", "id": 1, "method": raw.method(operation), "params": params})
+        envelope = {"jsonrpc": "2.0", "id": 1, "method": raw.method(operation), "params": raw.with_tenant(params)}
+        method, body = "POST", written(envelope)
     exchange = await agent.exchange(method, url, body=body, headers=raw.headers(body), credentials=credentials)
     exchange.operation, exchange.bare = operation, raw.bare if raw.over_http else None
     return exchange

@@ -66,8 +66,9 @@ def state_word(holder: Any) -> str:
 class RawDialect:
     """How one dialect writes params and shapes, and how an answer in it is read, however broken."""
 
-    def __init__(self, name: str, url: str = "") -> None:
+    def __init__(self, name: str, url: str = "", tenant: str = "") -> None:
         spoken = DIALECTS[name].at(url)
+        self._tenant = tenant if spoken.takes_tenant else ""
         self.name = name
         self.version = version_of(name)
         self.current = spoken.says_version
@@ -116,6 +117,10 @@ class RawDialect:
         content = {"content-type": self._media_type} if body else {}
         return {**version, **content, "accept": f"{self._media_type}, application/json"}
 
+    def with_tenant(self, params: Any) -> Any:
+        """Params with the tenant that the interface of the card names (1.0 4.4.6)."""
+        return {**params, "tenant": self._tenant} if self._tenant and isinstance(params, dict) else params
+
     def http_call(self, operation: Operation, params: Any) -> tuple[str, str, bytes]:
         """HTTP method, path with query below the endpoint, and body of a call over HTTP+JSON."""
         method, template = self._paths[operation]
@@ -126,9 +131,9 @@ class RawDialect:
             quote(str(left.pop(piece[1:-1], "none")), safe="") if piece.startswith("{") else piece
             for piece in re.split(r"(\{\w+\})", template)
         ]
-        path = "".join(pieces)
+        path = "".join([f"/{quote(self._tenant, safe='')}" if self._tenant else "", *pieces])
         if method == "POST":
-            return method, path, written(left)
+            return method, path, written(self.with_tenant(left))
         query = urlencode({name: str(v).lower() if isinstance(v, bool) else v for name, v in left.items()})
         return method, f"{path}?{query}" if query else path, b""
 

@@ -25,7 +25,7 @@ from fleetsim.check.evidence import (
     written,
 )
 from fleetsim.check.listener import Listener, WebhookAddress, tells_the_end
-from fleetsim.check.raw_dialect import RawDialect, mapping
+from fleetsim.check.raw_dialect import mapping
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConnectionLost, FleetsimError, Unreachable
 from fleetsim.model.task import TERMINAL
@@ -52,7 +52,7 @@ class Session:
         self.agent = agent
         self.options = agent.options
         self.endpoint = agent.endpoint(dialect)
-        self.dialect = RawDialect(dialect, self.endpoint)
+        self.dialect = agent.raw_dialect(dialect, self.endpoint)
         self.tasks: list[tuple[Mapping[str, Any], Exchange]] = []
         self._fixtures: dict[Callable[[Session], Awaitable[Any]], Any] = {}
         self._late_fixtures: set[Callable[[Session], Awaitable[Any]]] = set()
@@ -166,7 +166,7 @@ class Session:
         name = self.dialect.method(method) if isinstance(method, Operation) else method
         number = self.number() if request_id is _UNSAID else request_id
         envelope = {"jsonrpc": "2.0", "id": number, "method": name}
-        return envelope if params is _UNSAID else {**envelope, "params": params}
+        return envelope if params is _UNSAID else {**envelope, "params": self.dialect.with_tenant(params)}
 
     async def call(self, operation: Operation, params: Any = _UNSAID, **more: Any) -> Exchange:
         """Call an operation, and remember the task it shows."""

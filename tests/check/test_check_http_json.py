@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fleetsim.agent.builtin import reference_agent
@@ -9,13 +11,16 @@ from fleetsim.check.agent_under_test import Options
 from fleetsim.check.evidence import Verdict
 from fleetsim.check.raw_dialect import RawDialect
 from fleetsim.check.report import Report
-from fleetsim.check.runner import run_check
+from fleetsim.check.runner import run_check, select
 from fleetsim.model.call import PushConfig, SetPush
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.asgi import App
 from fleetsim.wire.dialect import DIALECTS
+from tests.broken.build import breaks
+from tests.broken.editors import answer_if, edit_card
 from tests.broken.inprocess import ALLOW, check_app
+from tests.broken.wire import HttpRequest
 from tests.client.scripted import of_the_text
 from tests.field.peer import Peer, case
 
@@ -77,3 +82,26 @@ async def test_an_agent_written_after_the_text_of_0_3_is_probed_with_the_objects
     assert {f.key: f.reason for f in report.of(Verdict.FAIL)} == {}
     assert report.endpoints["0.3+http"].endswith("/a2a/v1")
     assert len(report.of(Verdict.PASS)) > 110
+
+
+@pytest.mark.parametrize("name", ["1.0", "1.0+http"])
+async def test_the_tenant_that_a_card_names_is_sent_with_each_call(name: str) -> None:
+    tenants = set()
+
+    def noted(asked: HttpRequest) -> bool:
+        if asked.operation and "/" not in asked.method:
+            tenants.add(asked.params.get("tenant"))
+        elif asked.path.startswith("/a2a/"):
+            tenants.add(asked.path.split("/")[2])
+        return False
+
+    def of_blue(card: dict[str, Any]) -> dict[str, Any]:
+        return {**card, "supportedInterfaces": [{**one, "tenant": "blue"} for one in card["supportedInterfaces"]]}
+
+    def make(runtime: Runtime) -> App:
+        agent = reference_agent(runtime=runtime)
+        return breaks(edit_card(of_blue), answer_if(noted, {}, status=200))(agent).app()
+
+    report = await check_app(make, dialects=(name,), requirements=select(("T-01", "T-06", "E-13", "S-02")))
+    assert {finding.key: finding.reason for finding in report.of(Verdict.FAIL)} == {}
+    assert tenants == {"blue"}
