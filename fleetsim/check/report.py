@@ -219,10 +219,7 @@ def in_order(findings: Iterable[Finding], requirements: Mapping[str, Requirement
 # -- the baselines of SDKs: the rows that every agent on one of them fails ------------------------------
 
 SDK_ROWS_MIN, SDK_SHARE_MIN = 10, 0.9
-"""An agent fails like an SDK if it fails at least this number and this share of the rows of its baseline.
-
-They must also be half of its failures: an agent that refuses nearly everything fails like every SDK.
-"""
+"""An agent fails like an SDK from this number and share of its baseline's rows on, if they are half of its failures."""
 
 
 @cache

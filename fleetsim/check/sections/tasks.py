@@ -16,9 +16,6 @@ from fleetsim.model.asking import in_form
 from fleetsim.model.call import Operation
 from fleetsim.model.task import INTERRUPTED, TERMINAL, DataPart
 
-SLOW_S = 5.0
-"""The slow skill takes about four seconds: one that goes on after its cancel has ended by then."""
-
 LIFE = f"{BUILD_GUIDE}, checklist 'Transport & lifecycle'"
 _ZONED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)", re.ASCII)
 
@@ -58,7 +55,7 @@ async def states_are_final(session: Session) -> None:
         with suppress(NotPassed):
             await _variety(session)
             await session.fixture(canceled_task)
-            await asyncio.sleep(SLOW_S)
+            await asyncio.sleep(5)  # the slow skill takes four: one that goes on after its cancel ends by then
     not_tested_unless(session.tasks, "needs a task, and no answer showed one (T-01)")
     # Everything that was seen of every task, and once more what was seen canceled.
     for task_id in {str(task.get("id")): 0 for task, _ in session.tasks if session.dialect.state(task) == "canceled"}:
@@ -411,18 +408,11 @@ async def _list(session: Session, **params: Any) -> Exchange:
     return reply
 
 
-async def listing(session: Session) -> Exchange:
-    """The answer to a list of one context."""
-    context, _ = await session.fixture(three_tasks)
-    return await session.rpc(Operation.LIST, {"contextId": context})
-
-
-async def _needs_lists(session: Session) -> None:
-    """Raise NotPassed (not tested) unless tasks can be listed, which T-22 reports."""
-    reply = await session.fixture(listing)
-    not_tested_unless(
-        reply.error is None or reply.code == -32601, f"needs a list of tasks: that gave {reply} (T-22)", reply
-    )
+async def listable(session: Session) -> None:
+    """A fixture without a value: raises NotPassed (not tested) if tasks cannot be listed, which T-22 reports."""
+    reply = await session.rpc(Operation.LIST, {"contextId": (await session.fixture(three_tasks))[0]})
+    told = reply.error is None or reply.code == -32601  # M-11 reports a missing method
+    not_tested_unless(told, f"needs a list of tasks: that gave {reply} (T-22)", reply)
 
 
 def _ids(reply: Exchange) -> list[Any]:
@@ -462,7 +452,7 @@ async def list_pages(session: Session) -> None:
 )
 async def list_filters(session: Session) -> None:
     """List with contextId, and with a state the tasks are not in."""
-    await _needs_lists(session)
+    await session.fixture(listable)
     context, ids = await session.fixture(three_tasks)
     reply = await _list(session, contextId=context)
     fail_unless(sorted(map(str, _ids(reply))) == sorted(ids), "a list by contextId holds other tasks", reply)
@@ -473,7 +463,7 @@ async def list_filters(session: Session) -> None:
 @must("T-24: ListTasks refuses a pageSize out of 1 to 100", V10, source="A2A 1.0 §3.1.4", remedy="Answer -32602.")
 async def list_bounds(session: Session) -> None:
     """List with pageSize 0 and 101."""
-    await _needs_lists(session)
+    await session.fixture(listable)
     for size in (0, 101):
         reply = await session.rpc(Operation.LIST, {"pageSize": size})
         fail_unless_error(reply, f"pageSize {size}", -32602)
@@ -487,7 +477,7 @@ async def list_bounds(session: Session) -> None:
 )
 async def list_artifacts(session: Session) -> None:
     """List with and without includeArtifacts."""
-    await _needs_lists(session)
+    await session.fixture(listable)
     context, _ = await session.fixture(three_tasks)
     bare = await _list(session, contextId=context)
     fail_unless(not any(mapping(t).get("artifacts") for t in mapping(bare.result)["tasks"]), "artifacts unasked", bare)
