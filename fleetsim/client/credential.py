@@ -14,6 +14,7 @@ import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
@@ -183,13 +184,16 @@ def way_with(credentials: Iterable[Credential], way: WayOut | None = None) -> Wa
     return way
 
 
+WAITS_FOR = ContextVar("WAITS_FOR", default="")
+"""What the request of this asyncio task waits for that cannot leave yet, in words for a message."""
+
+
 class AgentCredentials:
     """Adds the credentials of one agent to requests, and keeps its OAuth2 tokens until they are renewed."""
 
     def __init__(self, credentials: Iterable[Credential], where: str) -> None:
         """``where`` is the agent's host and port, for messages."""
         self.credentials = tuple(credentials)
-        self.waits_for = ""  # what a request waits for that cannot leave yet, in words for a message
         self._where = where
         self._tokens: dict[TokenRequest, tuple[str, float]] = {}  # each with the second at which it is renewed
         self._fetching = asyncio.Lock()
@@ -214,6 +218,7 @@ class AgentCredentials:
             AuthRefused: the token endpoint refused the client.
             Unreachable: no token could be had now.
         """
+        WAITS_FOR.set("")
         if not self.credentials:
             return request
         headers, query = dict(request.headers), dict[str, str]()
@@ -229,15 +234,15 @@ class AgentCredentials:
                 more["cookie"] = f"{headers['cookie']}; {more['cookie']}"
             headers |= more
             query |= parameters
+        WAITS_FOR.set("")
         joined = f"{request.url}{'&' if '?' in request.url else '?'}{urlencode(query, quote_via=quote)}"
         return structs.replace(request, headers=headers, url=joined if query else request.url)
 
     def forget(self, request: Request) -> bool:
         """Drop the token that a refused request had. True if it had one, so that a new one may be accepted."""
         text = request.headers.get("authorization", "").removeprefix("Bearer ")
-        for wanted, token in tuple(self._tokens.items()):
-            if token[0] == text:
-                self._tokens.pop(wanted, None)  # the dict is the twins', too
+        for wanted in [wanted for wanted, token in self._tokens.items() if token[0] == text]:
+            self._tokens.pop(wanted, None)  # the dict is the twins', too
         return any(credential.token_request is not None for credential in self.credentials)
 
     # -- OAuth2
@@ -255,7 +260,6 @@ class AgentCredentials:
             except FleetsimError as error:
                 self._failed = runtime.clock.monotonic(), error
                 raise
-            self.waits_for = ""
         return token
 
     async def _fetch(self, runtime: Runtime, credential: Credential, wanted: TokenRequest) -> tuple[str, float]:
@@ -281,8 +285,7 @@ class AgentCredentials:
         if token.token_type.lower() != "bearer" or not _SECRET.fullmatch(token.access_token):
             raise self._unusable("token request", url, "a token that cannot be sent as a bearer token")
         life_s = math.inf if token.expires_in is None else token.expires_in
-        renewed_s = max(life_s - RENEW_BEFORE_S, life_s * 0.9)
-        return token.access_token, runtime.clock.monotonic() + renewed_s
+        return token.access_token, runtime.clock.monotonic() + max(life_s - RENEW_BEFORE_S, life_s * 0.9)
 
     async def _discover(self, runtime: Runtime, wanted: TokenRequest) -> tuple[str, ClientAuth, Transport]:
         """The token endpoint that the metadata names, how a client proves itself there, and the way to it.
@@ -314,7 +317,7 @@ class AgentCredentials:
         A server that repeats one of the ``hidden`` texts does not get it into a message.
         """
         place = where_of(request.url)
-        self.waits_for = f"OAuth2 token ({step}: {place})"
+        WAITS_FOR.set(f"OAuth2 token ({step}: {place})")
         try:
             reply = await transport.exchange(request)
         except BlockedAddress as error:
@@ -332,8 +335,7 @@ class AgentCredentials:
         words = ", ".join(word for word in (f"HTTP {reply.status}", refusal.error, refusal.error_description) if word)
         for text in filter(None, hidden):
             words = words.replace(text, "***")
-        words = one_line(words, 160)
-        why = f"cannot be called without an OAuth2 token: {step}: {place} answered {words}"
+        why = f"cannot be called without an OAuth2 token: {step}: {place} answered {one_line(words, 160)}"
         if reply.status == 429 or not 400 <= reply.status < 500:
             raise Unreachable(f"{self._where}: the agent {why}")
         raise AuthRefused(f"{self._where}: the agent {why}", status=reply.status, why=why, hint=f"check {check}")

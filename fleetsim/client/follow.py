@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fleetsim.client.credential import AgentCredentials
+from fleetsim.client.credential import WAITS_FOR
 from fleetsim.client.results import FollowResult, SentTask
 from fleetsim.model.asking import answer_to, key_of, message_removed, unchanged
 from fleetsim.model.call import Call, GetTask, PushConfig, SendMessage, SubscribeToTask
@@ -181,8 +181,6 @@ class AskedAgent(Protocol):
 class AgentCalls(Protocol):
     """The part of ``AgentClient`` that following a task needs."""
 
-    credentials: AgentCredentials
-
     @property
     def where(self) -> str: ...
 
@@ -255,7 +253,7 @@ class Following(FollowedRequest):
         if self.refused is not None:
             return self.refused
         where = self._client.where
-        waits_for = self._client.credentials.waits_for
+        waits_for = WAITS_FOR.get()
         if self.task is None and (waits_for or not self.sent):
             return TimedOut(f"{where}: no {waits_for or 'card'} within {after}; nothing was sent", sent=False)
         if self.task is None:

@@ -280,3 +280,28 @@ async def test_a_token_that_a_twin_renewed_is_the_clients(runtime: Runtime, netw
         await twin.sign(runtime, request)
         await client.send_task("hi")
     assert tokens(agent) == ["Bearer token-2"]
+
+
+class Slow(Guarded):
+    """Answers after 10 s."""
+
+    async def answer_call(self, request: Received) -> Response:
+        answer = await super().answer_call(request)
+        await asyncio.sleep(10)
+        return answer
+
+
+async def test_a_request_that_was_sent_is_not_taken_for_another_that_waits_for_a_token(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    agent = mounted(network, TokenServer(expires_in=3), Slow({"*": task()}))
+    async with network:
+        client = AgentClient(AGENT, runtime=runtime, credential=oauth2())
+        await client.discover()
+        first = asyncio.create_task(client.send_task("one", timeout_s=5))
+        await asyncio.sleep(4.95)
+        second = asyncio.create_task(client.send_task("two", timeout_s=20))
+        with pytest.raises(TimedOut) as late:
+            await first
+        assert (late.value.sent, len(agent.seen)) == (True, 1)
+        await second
