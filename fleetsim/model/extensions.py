@@ -118,7 +118,7 @@ def required_extensions(card: AgentCard) -> tuple[list[str], list[str]]:
 
 
 def doubts_of(card: AgentCard | None, activated: Collection[str] = ()) -> tuple[str, ...]:
-    """Warnings for whoever sends work to the agent with this card: a failed signature, and the extensions that it
+    """Warnings of a card for requesters of its agent: a failed signature, and the extensions that it
     requires and our caller does not know. ``activated`` are URIs that a program knows itself."""
     if card is None:
         return ()
