@@ -5,6 +5,7 @@ Calls are checked by the hub's own models before they are sent; a call loads the
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -43,6 +44,7 @@ from fleetsim.model.work import ID
 from fleetsim.model.work import ceremony_id as valid_id
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime, WayOut
 from fleetsim.runtime.real import SystemResolver, real_runtime
+from fleetsim.runtime.retry import retry_after_s
 from fleetsim.runtime.sse import StreamLimits, read_events
 from fleetsim.wire.json import dump, parse_untrusted
 
@@ -356,7 +358,13 @@ class HubClient:
         deadline = clock.monotonic() + timeout_s
         while True:
             left = deadline - clock.monotonic()
-            response = await self.chat_task(correlation_id, wait_s=max(0, min(POLL_WAIT_S, int(left))))
+            try:
+                response = await self.chat_task(correlation_id, wait_s=max(0, min(POLL_WAIT_S, int(left))))
+            except HttpRefused as error:  # at a limit of its key, such as the number of requests at once
+                if error.status != 429 or left < 1:
+                    raise
+                await asyncio.sleep(min(left, error.retry_after_s or 1.0))
+                continue
             if response.status != "working":
                 return response
             if left < 1:
@@ -523,7 +531,8 @@ class HubClient:
             raise kind(message, hint=hint)
         if reply.status in {401, 403}:
             raise AuthRefused(message, status=reply.status, hint=hint)
-        raise HttpRefused(message, status=reply.status, hint=hint)
+        pause_s = retry_after_s(reply.headers, self.runtime.clock.now())
+        raise HttpRefused(message, status=reply.status, hint=hint, retry_after_s=pause_s)
 
     async def _require_proof(self) -> None:
         if self._proof is None:

@@ -20,7 +20,7 @@ BUDGET = {
     "ceremony": 789,
     "check": 8_213,
     "cli": 8_466,
-    "client": 4_665,
+    "client": 4_745,
     "dashboard": 8_550,
     "hub": 5_979,
     "model": 3_365,

@@ -167,6 +167,15 @@ async def test_large_bodies_of_one_key_hold_two_places_and_another_keys_pass() -
         assert (account(t).bytes, account(t).working.locked()) == (account(t).open * 600_000, False)
 
 
+async def test_a_wait_of_a_client_goes_on_where_its_key_has_no_further_request_at_once() -> None:
+    async with hub_at_work() as t:
+        t.hub.limiter.accounts.limits = AccountLimits(at_once_max=2)
+        client = t.agents_client(AVA)
+        ids = [await client.delegate("quinn", "ponder", "hm") for _ in range(5)]
+        found = await asyncio.gather(*(client.wait_for_task(correlation_id, timeout_s=900) for correlation_id in ids))
+        assert {(task.status, task.text) for task in found} == {("done", "at last")}
+
+
 async def test_a_key_has_so_many_requests_at_once_and_another_keys_pass() -> None:
     async with hub_at_work() as t:
         t.hub.limiter.accounts.limits = AccountLimits(at_once_max=2)
