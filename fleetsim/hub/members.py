@@ -102,15 +102,18 @@ class Membership:
         """Runs that were taken over before the scheduler had read the ceremonies."""
 
     async def __aenter__(self) -> Membership:
-        while True:
-            try:
-                await self.take_over()
-                break
-            except BaseException as error:
-                if not (isinstance(error, NotAccepting) and error.retryable):
-                    await self._workers.close()
-                    raise
+        try:
+            while True:
+                try:
+                    await self.take_over()
+                    break
+                except NotAccepting as error:
+                    if not error.retryable:
+                        raise
                 await asyncio.sleep(START_S)  # after a lost lease, ``rejoin_soon`` was called and joins again
+        except BaseException:
+            await self._workers.close()
+            raise
         self._workers.start(self._follow(), name="follow")
         return self
 
