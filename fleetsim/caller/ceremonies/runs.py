@@ -241,10 +241,13 @@ class Runs:
 
     async def look_elsewhere(self) -> None:
         """Look for ends of other hubs' runs whose event was never published: that hub was killed before."""
-        for run_id, ceremony_id in tuple(self._elsewhere.items()):
+        elsewhere = dict(self._elsewhere)
+        for ceremony_id in set(elsewhere.values()):
             runs = await self._ledger.runs(ceremony_id)
-            if not any(run.claim.run_id == run_id and run.status is RunStatus.RUNNING for run in runs):
-                self._note_elsewhere(ceremony_id, run_id, ended=True)
+            running = {run.claim.run_id for run in runs if run.status is RunStatus.RUNNING}
+            for run_id, of in elsewhere.items():
+                if of == ceremony_id and run_id not in running:
+                    self._note_elsewhere(ceremony_id, run_id, ended=True)
 
     async def drop_all(self) -> None:
         """Another hub follows the runs of this one; the events say when they end."""
