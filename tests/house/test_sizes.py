@@ -14,21 +14,21 @@ MODULE_LINES_MAX = 600
 # Lines of Python per package. A row only goes down. A feature that needs more room raises its row in its own commit,
 # and the commit says what it removed, or why nothing could go.
 BUDGET = {
-    "agent": 4_769,
-    "api": 772,
-    "caller": 18_209,
+    "agent": 4_649,
+    "api": 652,
+    "caller": 18_180,
     "ceremony": 789,
     "check": 8_213,
-    "cli": 8_466,
-    "client": 4_745,
-    "dashboard": 8_550,
-    "hub": 5_979,
-    "model": 3_365,
+    "cli": 8_386,
+    "client": 4_674,
+    "dashboard": 8_461,
+    "hub": 5_881,
+    "model": 3_256,
     "pytest_plugin": 506,
-    "runtime": 6_503,
-    "sim": 9_733,
-    "testbed": 2_531,
-    "wire": 3_528,
+    "runtime": 6_464,
+    "sim": 9_626,
+    "testbed": 2_439,
+    "wire": 3_437,
 }
 
 
