@@ -13,6 +13,10 @@ from fleetsim.model.errors import NotAccepting
 class Refused(Membership):
     """Its ledger takes no writes."""
 
+    @property
+    def at_work(self) -> int:
+        return len(self._workers)
+
     async def take_over(self) -> None:
         self._workers.start(asyncio.Event().wait(), name=f"early {len(self._workers)}")
         raise NotAccepting("the ledger does not answer")
@@ -23,8 +27,8 @@ async def test_a_start_that_is_stopped_while_it_waits_ends_its_workers() -> None
     membership = Refused(nothing, nothing, nothing, nothing)
     entering = asyncio.create_task(membership.__aenter__())
     await asyncio.sleep(1)
-    assert len(membership._workers) > 1
+    assert membership.at_work > 1
     entering.cancel()
     with suppress(asyncio.CancelledError):
         await entering
-    assert len(membership._workers) == 0
+    assert membership.at_work == 0
