@@ -155,7 +155,7 @@ class AgentClient:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Warnings in the card for whoever sends work to the agent."""
+        """Warnings of the card that concern each request to the agent."""
         return doubts_of(self.card, self._extensions)
 
     @property

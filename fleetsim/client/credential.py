@@ -185,7 +185,7 @@ def way_with(credentials: Iterable[Credential], way: WayOut | None = None) -> Wa
 
 
 WAITS_FOR = ContextVar("WAITS_FOR", default="")
-"""What the request of this asyncio task waits for that cannot leave yet, in words for a message."""
+"""The reason why the request of this asyncio task has not left yet, in words for a message; "" if it has none."""
 
 
 class AgentCredentials:

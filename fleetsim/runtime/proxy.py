@@ -84,7 +84,7 @@ def proxy_variable(origin: Origin) -> str:
 
 
 def unused_proxy(proxy: Proxy | None, origin: Origin) -> tuple[str, str]:
-    """Why a connection does not take a proxy of the environment, and the next step; "" where nothing is to be said."""
+    """The reason why a connection does not use the environment's proxy, and the next step; both empty without one."""
     if on_this_machine(str(origin)) or (proxy is not None and proxy.url):
         return "", ""
     if proxy is None:
