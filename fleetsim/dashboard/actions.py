@@ -84,6 +84,12 @@ WRITTEN = {
 }
 
 
+def character_of(key: str) -> str | None:
+    """The character that a key types; None for a key such as Enter."""
+    written = WRITTEN.get(key, "")
+    return written if len(written) == 1 and written.isascii() else key_to_character(key)
+
+
 def key_name(key: str) -> str:
     """A key as people write it: ``/`` for ``slash``."""
     character = key_to_character(key) or ""

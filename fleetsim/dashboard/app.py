@@ -17,13 +17,12 @@ from typing import Any, cast
 from rich.text import Text
 from textual import events, geometry
 from textual.app import ComposeResult
-from textual.keys import key_to_character
 from textual.widgets import ContentSwitcher, Input, TextArea
 from textual.worker import Worker, WorkerState
 
 from fleetsim.dashboard import chrome
 from fleetsim.dashboard.action_app import ActionApp
-from fleetsim.dashboard.actions import LIST
+from fleetsim.dashboard.actions import LIST, character_of
 from fleetsim.dashboard.chrome import (
     ConfirmScreen,
     HelpScreen,
@@ -343,9 +342,7 @@ class FleetApp(ActionApp):
         """Show the keys that act now: a box that is typed into takes the printable ones, and lists take none then."""
         here, box = self.actions_here(), self.focused
         if isinstance(box, (Input, TextArea)):
-            free = [
-                key for one in here for key in one.key_list if not box.check_consume_key(key, key_to_character(key))
-            ]
+            free = [key for one in here for key in one.key_list if not box.check_consume_key(key, character_of(key))]
             here = [
                 replace(one, keys=",".join(key for key in one.key_list if key in free))
                 for one in here

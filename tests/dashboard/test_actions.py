@@ -191,6 +191,8 @@ async def test_the_footer_names_no_key_that_the_answer_takes_as_text() -> None:
         while_typing = ui.text.split("\n")[-1]
         assert "q quit" in in_list
         assert "q quit" not in while_typing
+        assert "filter" in in_list
+        assert "filter" not in while_typing
         assert "ctrl+c quit" in while_typing
         assert "ctrl+s send" in while_typing
         await ui.press("escape")

@@ -21,7 +21,7 @@ BUDGET = {
     "check": 8_213,
     "cli": 8_386,
     "client": 4_674,
-    "dashboard": 8_461,
+    "dashboard": 8_464,
     "hub": 5_881,
     "model": 3_256,
     "pytest_plugin": 506,
