@@ -20,12 +20,12 @@ from fleetsim.runtime.ports import Limits, Request, Runtime
 from fleetsim.wire.cards import read_card
 from fleetsim.wire.choice import origin_of
 
-_warn_once = lru_cache(256)(logging.getLogger(__name__).warning)  # a hub reads the card again and again
-
 if TYPE_CHECKING:
     from joserfc.jwk import Key
 
     from fleetsim.wire.card_signing import Signature
+
+_warn_once = lru_cache(256)(logging.getLogger(__name__).warning)  # a hub reads the card again and again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -342,9 +342,9 @@ class FleetApp(ActionApp):
         """Show the keys that act now: a box that is typed into takes the printable ones, and lists take none then."""
         here, box = self.actions_here(), self.focused
         if isinstance(box, (Input, TextArea)):
-            free = [key for one in here for key in one.key_list if not box.check_consume_key(key, character_of(key))]
+            typed = {key for one in here for key in one.key_list if box.check_consume_key(key, character_of(key))}
             here = [
-                replace(one, keys=",".join(key for key in one.key_list if key in free))
+                replace(one, keys=",".join(key for key in one.key_list if key not in typed))
                 for one in here
                 if LIST not in one.on
             ]
