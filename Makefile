@@ -169,7 +169,7 @@ slots: ## 10,000 slots under kill -9 of their scheduler: each fired exactly once
 
 cron-sweep: ## every change of the clock in every zone against a calendar and cronsim (YEARS=2000-2037)
 	@scripts/setup dev
-	@$(BIN)/python -m tests.caller.cron_calendar --years $(or $(YEARS),2000-2037)
+	@$(BIN)/python -m tests.ceremony.cron_calendar --years $(or $(YEARS),2000-2037)
 
 SECONDS ?= 600
 fuzz: ## wrong inputs by the million for every reader and door: make fuzz SECONDS=3600

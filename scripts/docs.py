@@ -16,19 +16,16 @@ from pydantic import BaseModel
 
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.caller.account import AccountLimits
-from fleetsim.caller.event_wire import camel, event_classes
-from fleetsim.caller.events import Event
-from fleetsim.caller.fleet import FleetSettings
-from fleetsim.caller.ledger import LedgerLimits
 from fleetsim.caller.receiver import ReceiverLimits
-from fleetsim.caller.step import machine
-from fleetsim.caller.track import Rules
 from fleetsim.caller.webhooks import EarlyLimits
 from fleetsim.check.requirement import NEEDS, ONCE
 from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.cli.main import VERBS, Exit, LazyGroup, cli
 from fleetsim.cli.parts import REMOTE_BYTES_MAX
 from fleetsim.dashboard.actions import ACTIONS
+from fleetsim.events.request import Event
+from fleetsim.events.wire import camel, event_classes
+from fleetsim.fleet.settings import FleetSettings
 from fleetsim.hub.endpoints import ENDPOINTS, Who
 from fleetsim.hub.schemas import (
     AGENT_KEYS_SCHEMA,
@@ -39,6 +36,7 @@ from fleetsim.hub.schemas import (
     payload_model,
     schemas,
 )
+from fleetsim.ledger import LedgerLimits
 from fleetsim.model.errors import RPC_ERRORS
 from fleetsim.model.limits import (
     CHARACTER_BYTES_WORST,
@@ -54,6 +52,8 @@ from fleetsim.model.limits import (
 )
 from fleetsim.model.parts import PARTS_MAX
 from fleetsim.model.work import BLAME
+from fleetsim.request import machine
+from fleetsim.request.track import Rules
 from fleetsim.runtime.body import PLACES, PLACES_PER_OWNER, SMALL_BYTES
 from fleetsim.runtime.ports import Limits
 from fleetsim.runtime.sse import StreamLimits

@@ -9,8 +9,8 @@ from typing import Any
 
 from jsonschema_rs import Draft202012Validator
 
-from fleetsim.caller.event_wire import to_wire
-from fleetsim.caller.events import Event
+from fleetsim.events.request import Event
+from fleetsim.events.wire import to_wire
 from fleetsim.hub.schemas import EVENTS_SCHEMA, schemas
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from fleetsim.caller.event_wire import from_wire
-from fleetsim.caller.events import Event, Level
+from fleetsim.events.request import Event, Level
+from fleetsim.events.wire import from_wire
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -1,1 +1,4 @@
-"""The caller's end of the wire: from a request to exactly one outcome."""
+"""The caller's end of the wire: it carries out what ``request.machine`` decides, from a request to one outcome.
+
+Read ``tracker`` first; ``dispatcher`` accepts requests and ``executor`` carries each call.
+"""

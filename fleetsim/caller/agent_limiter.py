@@ -16,9 +16,9 @@ from datetime import datetime
 from typing import TypeAlias
 
 from fleetsim.caller.account import Accounts
-from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.fleet import FleetSettings
-from fleetsim.caller.fleet_events import AccountLimited, BreakerClosed, BreakerOpened
+from fleetsim.events.fleet import AccountLimited, BreakerClosed, BreakerOpened
+from fleetsim.events.log import EventLog
+from fleetsim.fleet.settings import FleetSettings
 from fleetsim.model.errors import FleetsimError, HttpRefused, NotAccepting, TransportError, Unreachable
 from fleetsim.runtime.ports import Runtime
 

@@ -9,17 +9,18 @@ from typing import Protocol
 
 from msgspec.structs import asdict, replace
 
-from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import RequestAccepted, RequestRefused
-from fleetsim.caller.ledger import AgentRoute, Ledger, RequestRecord, RunRecord
-from fleetsim.caller.registry import CardReader
-from fleetsim.caller.track import follow_up
 from fleetsim.caller.tracker import Tracker
 from fleetsim.caller.webhooks import CallbackTokens
+from fleetsim.events.log import EventLog
+from fleetsim.events.request import RequestAccepted, RequestRefused
+from fleetsim.fleet.registry import CardReader
+from fleetsim.ledger import Ledger, RunRecord
 from fleetsim.model.errors import FleetsimError, NotAccepting, QuestionNotOpenYet, UnknownTarget
 from fleetsim.model.limits import TooMuchText, check_text
 from fleetsim.model.parts import require_parts
 from fleetsim.model.work import Answer, SkillRequest
+from fleetsim.request.records import AgentRoute, RequestRecord
+from fleetsim.request.track import follow_up
 from fleetsim.runtime.ports import Runtime
 
 

@@ -20,10 +20,9 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from fleetsim.caller.agent_limiter import AgentLimiter
-from fleetsim.caller.fleet import AgentEntry
-from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.webhooks import CALLBACK_PATH, CallbackTokens
 from fleetsim.client import AgentClient
+from fleetsim.fleet.settings import AgentEntry
 from fleetsim.model.asking import in_form, question_parts
 from fleetsim.model.call import (
     Call,
@@ -49,6 +48,7 @@ from fleetsim.model.event import TaskEvent
 from fleetsim.model.extensions import HUBS_HEADER, HUBS_KEY, TRACE
 from fleetsim.model.task import Message, Role, Task, with_text
 from fleetsim.model.work import Answer, SkillRequest
+from fleetsim.request.records import RequestRecord
 from fleetsim.runtime.webhook import SCHEME, write_secret
 from fleetsim.wire.choice import Choice
 from fleetsim.wire.dialect import Reply, dialect

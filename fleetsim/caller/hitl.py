@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fleetsim.caller.dispatcher import Dispatcher
-from fleetsim.caller.event_log import EventLog, Subscription
-from fleetsim.caller.events import (
+from fleetsim.caller.shared_tracker import SharedTracker
+from fleetsim.caller.tracker import Tracker
+from fleetsim.events.log import EventLog, Subscription
+from fleetsim.events.request import (
     GateSkipped,
     NotifiedWorkStarted,
     OutcomeDecided,
@@ -26,13 +28,12 @@ from fleetsim.caller.events import (
     TaskBound,
     VetoWindowMoved,
 )
-from fleetsim.caller.ledger import MessageKind, RequestRecord
-from fleetsim.caller.shared_tracker import SharedTracker
-from fleetsim.caller.track import Track
-from fleetsim.caller.tracker import Tracker
+from fleetsim.ledger import MessageKind
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.extensions import PERSON_ONLY, HitlMode
 from fleetsim.model.work import DEFAULT_SKILL, Answer, OutcomeKind, Question, SkillRequest, Source
+from fleetsim.request.records import RequestRecord
+from fleetsim.request.track import Track
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 

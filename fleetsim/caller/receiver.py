@@ -18,19 +18,20 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fleetsim.caller.account import Accounts
-from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import Level, UpdateIgnored
-from fleetsim.caller.fleet_events import WebhookAccepted, WebhookRejected
-from fleetsim.caller.ledger import Ledger, RequestRecord
-from fleetsim.caller.step.following import state_of, task_id_of
 from fleetsim.caller.tracker import Tracker
 from fleetsim.caller.webhooks import CALLBACK_PATH, CallbackTokens, TokenClaims
+from fleetsim.events.fleet import WebhookAccepted, WebhookRejected
+from fleetsim.events.log import EventLog
+from fleetsim.events.request import Level, UpdateIgnored
+from fleetsim.ledger import Ledger
 from fleetsim.model.errors import FleetsimError, NotAccepting
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.task import TERMINAL
 from fleetsim.model.text import one_line
 from fleetsim.model.work import KIND_OF_STATE, Outcome, UpdateSource
+from fleetsim.request.following import state_of, task_id_of
+from fleetsim.request.records import RequestRecord
 from fleetsim.runtime import failpoints
 from fleetsim.runtime.body import Deadline
 from fleetsim.runtime.inbound import BodyReader, Refusal, traceparent_of

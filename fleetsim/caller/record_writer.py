@@ -15,13 +15,14 @@ from contextlib import suppress
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.fleet_events import StorageFailed
-from fleetsim.caller.ledger import Ledger, LedgerBroken, QuestionState, RequestRecord
-from fleetsim.caller.step.signals import Ask, QuestionRecorded, ResolveQuestion
-from fleetsim.caller.track import Track
+from fleetsim.events.fleet import StorageFailed
+from fleetsim.events.log import EventLog
+from fleetsim.ledger import Ledger, LedgerBroken
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.work import Outcome
+from fleetsim.request.records import QuestionState, RequestRecord
+from fleetsim.request.signals import Ask, QuestionRecorded, ResolveQuestion
+from fleetsim.request.track import Track
 from fleetsim.runtime.workers import Workers
 
 AGAIN_S = 1.0

@@ -12,26 +12,19 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import OutcomeDecided
 from fleetsim.caller.executor import Executor
-from fleetsim.caller.ledger import (
-    EarlyWebhook,
-    LeaseLost,
-    MessageKind,
-    PassedMessage,
-    Phase,
-    QuestionState,
-    SharedLedger,
-)
 from fleetsim.caller.record_writer import RecordWriter
-from fleetsim.caller.step import new_track
-from fleetsim.caller.step.signals import Answered
-from fleetsim.caller.track import Rules, Track
 from fleetsim.caller.tracker import Tracker
+from fleetsim.events.log import EventLog
+from fleetsim.events.request import OutcomeDecided
+from fleetsim.ledger import EarlyWebhook, LeaseLost, MessageKind, PassedMessage, SharedLedger
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.work import Outcome, Question
+from fleetsim.request.machine import new_track
+from fleetsim.request.records import Phase, QuestionState
+from fleetsim.request.signals import Answered
+from fleetsim.request.track import Rules, Track
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 

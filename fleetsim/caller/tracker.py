@@ -15,15 +15,30 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from fleetsim.caller.event_log import EventLog, publish_outcome
 from fleetsim.caller.executor import Executor
-from fleetsim.caller.fleet_events import WebhooksDegraded
-from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, Phase, RequestRecord
 from fleetsim.caller.poll_turns import POLLS_PER_S, LatenessListener, PollTurns
 from fleetsim.caller.record_writer import RecordWriter
-from fleetsim.caller.step import new_track, step
-from fleetsim.caller.step.ending import outcome_of
-from fleetsim.caller.step.signals import (
+from fleetsim.caller.webhooks import EarlyLimits, EarlyWebhooks, PushWatch
+from fleetsim.events.fleet import WebhooksDegraded
+from fleetsim.events.log import EventLog, publish_outcome
+from fleetsim.ledger import EarlyWebhook, Ledger, LedgerBroken
+from fleetsim.model.asking import check_answer, in_form, question_parts
+from fleetsim.model.errors import (
+    FleetsimError,
+    NotAccepting,
+    QuestionNotOpenYet,
+    TransportError,
+    UnknownTarget,
+)
+from fleetsim.model.event import Snapshot, TaskEvent
+from fleetsim.model.limits import check_text
+from fleetsim.model.parts import require_parts, weight_of
+from fleetsim.model.task import Task
+from fleetsim.model.work import Answer, Cause, Decision, Outcome, OutcomeKind, Question, UpdateSource
+from fleetsim.request.ending import outcome_of
+from fleetsim.request.machine import new_track, step
+from fleetsim.request.records import Phase, RequestRecord
+from fleetsim.request.signals import (
     LOOK_WITHIN_S,
     Answered,
     Ask,
@@ -54,21 +69,7 @@ from fleetsim.caller.step.signals import (
     TurnedAway,
     failed,
 )
-from fleetsim.caller.track import Now, Rules, TaskUpdate, Timer, Track
-from fleetsim.caller.webhooks import EarlyLimits, EarlyWebhooks, PushWatch
-from fleetsim.model.asking import check_answer, in_form, question_parts
-from fleetsim.model.errors import (
-    FleetsimError,
-    NotAccepting,
-    QuestionNotOpenYet,
-    TransportError,
-    UnknownTarget,
-)
-from fleetsim.model.event import Snapshot, TaskEvent
-from fleetsim.model.limits import check_text
-from fleetsim.model.parts import require_parts, weight_of
-from fleetsim.model.task import Task
-from fleetsim.model.work import Answer, Cause, Decision, Outcome, OutcomeKind, Question, UpdateSource
+from fleetsim.request.track import Now, Rules, TaskUpdate, Timer, Track
 from fleetsim.runtime import failpoints
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers

@@ -14,13 +14,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.fleet_events import WebhooksDegraded
-from fleetsim.caller.ledger import EarlyWebhook, Ledger
-from fleetsim.caller.track import Track
+from fleetsim.events.fleet import WebhooksDegraded
+from fleetsim.events.log import EventLog
+from fleetsim.ledger import EarlyWebhook, Ledger
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.work import KIND_OF_STATE, Outcome, UpdateSource
+from fleetsim.request.track import Track
 
 CALLBACK_PATH = "/api/a2a/callback/"
 

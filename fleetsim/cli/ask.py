@@ -33,7 +33,7 @@ from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.sse import StreamLimits
 
 if TYPE_CHECKING:
-    from fleetsim.caller.fleet import AgentEntry
+    from fleetsim.fleet.settings import AgentEntry
 
 _URL = re.compile(r"(https?://.*|[\w.-]+:\d{1,5}(/.*)?|\[[0-9a-fA-F:]+\]:\d{1,5}(/.*)?)", re.ASCII)
 
@@ -107,7 +107,7 @@ def credentials_given(api_key_env: str | None, bearer_env: str | None, auth: str
     credentials = [Credential("apiKey", api_key_env)] if api_key_env else []
     credentials += [Credential("bearer", bearer_env)] if bearer_env else []
     if auth:
-        from fleetsim.caller.auth import read_auth  # and with it pydantic
+        from fleetsim.fleet.auth import read_auth  # and with it pydantic
 
         credentials += read_auth(auth)
     return tuple(credentials)
@@ -169,7 +169,7 @@ def is_url(agent: str) -> bool:
 
 async def agent_entry(common: CommonOptions, name: str) -> AgentEntry:
     """The entry of that name in agents.yaml. Raises ConfigError with the names there are."""
-    from fleetsim.caller.config import load_fleet
+    from fleetsim.fleet.config import load_fleet
 
     path = common.require_agents_yaml()
     fleet = await load_fleet(path, files=DiskFiles(), env=os.environ)
@@ -236,7 +236,7 @@ def way_given(proxy: str | None, ca: str | None, way: WayOut | None = None) -> W
     """``way`` with the proxy and the authorities of ``--proxy`` and ``--ca``. Raises ConfigError."""
     way = way or WayOut()
     if proxy is not None:
-        from fleetsim.caller.fleet import proxy_of
+        from fleetsim.fleet.settings import proxy_of
 
         way = structs.replace(way, proxy=proxy_of(proxy))
     return way if ca is None else structs.replace(way, tls=structs.replace(way.tls, ca=ca))

@@ -102,7 +102,7 @@ def move(common: CommonOptions, /, source: str, target: str) -> None:
     from fleetsim.runtime.real import SystemClock
 
     try:
-        from fleetsim.caller.ledger.postgres.move import move_ledger
+        from fleetsim.ledger.postgres.move import move_ledger
     except ImportError:
         raise ConfigError("the driver of PostgreSQL is missing", hint="pip install 'fleetsim[pg]'") from None
     rows = asyncio.run(move_ledger(source, target, SystemClock().now(), name=LEDGER_FILE))
@@ -116,7 +116,7 @@ def move(common: CommonOptions, /, source: str, target: str) -> None:
 
 def _state(common: CommonOptions) -> StateDir:
     """The state folder, if the ledger is in it. Raises ConfigError for one in PostgreSQL."""
-    from fleetsim.caller.config import AGENTS_BYTES_MAX, parse_fleet
+    from fleetsim.fleet.config import AGENTS_BYTES_MAX, parse_fleet
     from fleetsim.hub.backup import refuse_postgres
     from fleetsim.hub.state import StateDir, state_path
 

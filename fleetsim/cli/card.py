@@ -14,11 +14,11 @@ from typing import Any
 import click
 from msgspec import to_builtins
 
-from fleetsim.caller.fleet_written import agent_name, suggested_entry
 from fleetsim.cli import render
 from fleetsim.cli.main import CommonOptions, Exit, exit_for
 from fleetsim.cli.options import auth_options, pin_options, signer_option, way_options
 from fleetsim.client.card_facts import CardChange, CardFacts, LockedCards
+from fleetsim.fleet.written import agent_name, suggested_entry
 from fleetsim.model.errors import ConfigError, FleetsimError, WireError
 from fleetsim.model.security import in_words, requested_schemes
 from fleetsim.model.text import one_line
@@ -96,8 +96,8 @@ def get(common: CommonOptions, /, agent: str, **how: Any) -> None:
 
 
 async def _read(common: CommonOptions, agent: str, how: Mapping[str, Any]) -> dict[str, Any]:
-    from fleetsim.caller.auth import is_answered  # not for those who only read help
     from fleetsim.cli.ask import AskOptions, agent_client
+    from fleetsim.fleet.auth import is_answered  # not for those who only read help
 
     async with agent_client(common, AskOptions.given(agent=agent, inspects=True, **how)) as client:
         card = await client.discover()
@@ -251,7 +251,7 @@ async def _facts_of_all(
     common: CommonOptions, agents: Iterable[str], how: Mapping[str, Any]
 ) -> tuple[dict[str, CardFacts], dict[str, FleetsimError]]:
     """The promises of the agents by name, and the errors of those whose card cannot be read."""
-    from fleetsim.caller.config import load_fleet
+    from fleetsim.fleet.config import load_fleet
 
     if not agents:
         fleet = await load_fleet(common.require_agents_yaml(), files=DiskFiles(), env=os.environ)

@@ -14,19 +14,19 @@ from urllib.parse import quote
 
 import click
 
-from fleetsim.caller.ceremonies.folder import CeremonyFolder, CeremonyStore, StoredCeremony
-from fleetsim.caller.ceremonies.runs import CeremonyRow, ceremony_facts
-from fleetsim.caller.ceremonies.runs import dry_run as would_send
-from fleetsim.caller.config import load_fleet
-from fleetsim.caller.event_wire import to_json
-from fleetsim.caller.fleet import FleetConfig
-from fleetsim.caller.registry import judge, nearest_of, resolve
+from fleetsim.ceremonies.folder import CeremonyFolder, CeremonyStore, StoredCeremony
+from fleetsim.ceremonies.runs import CeremonyRow, ceremony_facts
+from fleetsim.ceremonies.runs import dry_run as would_send
 from fleetsim.ceremony.cron import next_slot, parse_cron
 from fleetsim.ceremony.file import next_due, parse_ceremony, zone_of
 from fleetsim.cli.hub_client import connect, find_hub
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import report_files, report_option
 from fleetsim.client.hub_client import HubClient
+from fleetsim.events.wire import to_json
+from fleetsim.fleet.config import load_fleet
+from fleetsim.fleet.registry import judge, nearest_of, resolve
+from fleetsim.fleet.settings import FleetConfig
 from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.model.work import ALL
 from fleetsim.runtime.files import DiskFiles
@@ -299,7 +299,7 @@ def play(common: CommonOptions, /, **options: Any) -> int:
 
 
 def _play(common: CommonOptions, options: SpanOptions) -> int:
-    from fleetsim.caller.ceremonies.folder import contents_of
+    from fleetsim.ceremonies.folder import contents_of
     from fleetsim.ceremony.file import parse_moment, zone_of
     from fleetsim.cli.sim_play import play_and_tell, read_option
     from fleetsim.sim.ceremonies import REQUEST_S, chosen, due_in, requests_in, span_scenario
@@ -382,9 +382,9 @@ class _Seen:
 
 async def _look(common: CommonOptions, *, virtual: bool) -> _Seen:
     """Read agents.yaml, and each agent's card as the hub does. Raises ConfigError."""
-    from fleetsim.caller.cards import CardBroker
-    from fleetsim.caller.config import load_fleet
-    from fleetsim.caller.event_log import EventLog
+    from fleetsim.events.log import EventLog
+    from fleetsim.fleet.cards import CardBroker
+    from fleetsim.fleet.config import load_fleet
     from fleetsim.runtime.files import DiskFiles
     from fleetsim.runtime.real import running_runtime
 

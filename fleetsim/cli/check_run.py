@@ -12,8 +12,6 @@ from typing import Any
 
 import click
 
-from fleetsim.caller.auth import signed_request
-from fleetsim.caller.fleet import AgentEntry
 from fleetsim.check.agent_under_test import KINDS, Hint, Options, Target
 from fleetsim.check.app_parent import AppSpec, check_app_process
 from fleetsim.check.comparison import REPORT_BYTES_MAX, OtherSide, compare
@@ -28,6 +26,8 @@ from fleetsim.cli.options import STDOUT, Typed, in_repository, no_commands, repo
 from fleetsim.cli.render import emit_json, line, lines
 from fleetsim.cli.terminal import Progress
 from fleetsim.client.credential import Credential, way_with
+from fleetsim.fleet.auth import signed_request
+from fleetsim.fleet.settings import AgentEntry
 from fleetsim.model.text import one_line
 from fleetsim.runtime.files import read_file
 from fleetsim.runtime.ports import Runtime, WayOut

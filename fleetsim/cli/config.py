@@ -65,7 +65,7 @@ def _of_call(ctx: click.Context) -> Iterator[tuple[str, Any, str]]:
 
 def _of_file(common: CommonOptions) -> Iterator[tuple[str, Any, str]]:
     """The values of agents.yaml, and the settings that it leaves at their defaults. Raises ConfigError."""
-    from fleetsim.caller.config import AGENTS_BYTES_MAX, AGENTS_NODES_MAX, parse_fleet
+    from fleetsim.fleet.config import AGENTS_BYTES_MAX, AGENTS_NODES_MAX, parse_fleet
     from fleetsim.runtime.yaml import load
 
     path = common.agents_yaml

@@ -25,7 +25,6 @@ import click
 from click.core import ParameterSource
 
 from fleetsim import __version__
-from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.cli.ask import way_given
 from fleetsim.cli.controls import AttachedControls, HubControls
 from fleetsim.cli.main import CommonOptions, Exit
@@ -34,6 +33,7 @@ from fleetsim.cli.render import LOG_FORMAT
 from fleetsim.client.hub_client import KEY_VARIABLE, HubClient
 from fleetsim.client.hub_events import HubEvents
 from fleetsim.dashboard.controls import Controls
+from fleetsim.events.log import KEEP_MAX
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.state import StateDir, state_path
 from fleetsim.model.errors import AuthRefused, ConfigError

@@ -109,11 +109,11 @@ async def _demo(common: CommonOptions, drawn: bool, stays: bool, picture: Path |
 @asynccontextmanager
 async def demo_hub(home: Path) -> AsyncIterator[Hub]:
     """The demo's agents and hub, listening on free ports, with everything they keep under ``home``."""
-    from fleetsim.caller.config import load_fleet
-    from fleetsim.caller.ledger.sqlite import open_ledger
     from fleetsim.cli.demo_fleet import demo_agents
+    from fleetsim.fleet.config import load_fleet
     from fleetsim.hub.server import running_hub
     from fleetsim.hub.state import StateDir
+    from fleetsim.ledger.sqlite import open_ledger
     from fleetsim.runtime.real import running_runtime
     from fleetsim.runtime.server import listen
 

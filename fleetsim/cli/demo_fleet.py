@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fleetsim.agent import Agent, AgentLimits, Effect, SkillContext, SkillFailed, skill
-from fleetsim.caller.events import OutcomeDecided
-from fleetsim.caller.fleet_events import CeremonyCompleted, CeremonyFired
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.terminal import Progress
+from fleetsim.events.fleet import CeremonyCompleted, CeremonyFired
+from fleetsim.events.request import OutcomeDecided
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import FleetsimError

@@ -21,7 +21,7 @@ from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.model.errors import ConfigError, FleetsimError
 
 if TYPE_CHECKING:
-    from fleetsim.caller.fleet import AgentEntry, FleetConfig
+    from fleetsim.fleet.settings import AgentEntry, FleetConfig
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
 _GLYPHS = {OK: ("✓", "v"), WARNING: ("!", "!"), FAILURE: ("✗", "x")}
@@ -157,8 +157,8 @@ def _permissions(path: Path) -> Finding:
 
 async def _fleet(common: CommonOptions, findings: list[Finding]) -> FleetConfig | None:
     """agents.yaml and the ceremonies beside it."""
-    from fleetsim.caller.ceremonies.folder import CeremonyFolder
-    from fleetsim.caller.config import load_fleet
+    from fleetsim.ceremonies.folder import CeremonyFolder
+    from fleetsim.fleet.config import load_fleet
     from fleetsim.runtime.files import DiskFiles
 
     path = common.agents_yaml
@@ -185,9 +185,9 @@ async def _fleet(common: CommonOptions, findings: list[Finding]) -> FleetConfig 
 
 async def _hub(common: CommonOptions) -> list[Finding]:
     """The running hub, or the port that it would listen on."""
-    from fleetsim.caller.ledger.sqlite.copies import COPY, mark_of
     from fleetsim.cli.hub_client import connect, find_hub
     from fleetsim.hub.state import StateDir, state_path
+    from fleetsim.ledger.sqlite.copies import COPY, mark_of
     from fleetsim.runtime.server import listen
 
     try:

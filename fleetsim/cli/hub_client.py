@@ -35,7 +35,7 @@ async def connect(common: CommonOptions) -> AsyncIterator[HubClient]:
     """
     address = find_hub(common)
     if address is None:
-        from fleetsim.caller.ledger.sqlite.copies import COPY, mark_of
+        from fleetsim.ledger.sqlite.copies import COPY, mark_of
 
         state = StateDir(state_path(os.environ, common.state))
         copied = mark_of(state.ledger_path) == COPY

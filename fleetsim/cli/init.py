@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fleetsim.caller.fleet_written import (
+from fleetsim.cli import render
+from fleetsim.cli.main import CommonOptions, Exit, exit_for
+from fleetsim.cli.options import auth_options, way_options
+from fleetsim.fleet.written import (
     SCHEMA_FOLDER,
     ReadableAgent,
     UnreadableAgent,
@@ -21,9 +24,6 @@ from fleetsim.caller.fleet_written import (
     entries,
     starter_ceremony,
 )
-from fleetsim.cli import render
-from fleetsim.cli.main import CommonOptions, Exit, exit_for
-from fleetsim.cli.options import auth_options, way_options
 from fleetsim.model.card import ProofState
 from fleetsim.model.errors import ConfigError, FleetsimError, NoSharedInterface
 from fleetsim.model.security import in_words, requested_schemes
@@ -151,7 +151,7 @@ async def _read_all(
 
 def _names_in(path: Path) -> list[str]:
     """The names an agents.yaml has taken, as far as it can be read."""
-    from fleetsim.caller.config import AGENTS_BYTES_MAX, AGENTS_NODES_MAX
+    from fleetsim.fleet.config import AGENTS_BYTES_MAX, AGENTS_NODES_MAX
     from fleetsim.runtime.yaml import load
 
     with suppress(OSError, ConfigError):

@@ -20,14 +20,14 @@ from typing import Any
 
 import click
 
-from fleetsim.caller.event_log import KEEP_MAX
-from fleetsim.caller.event_wire import from_iso
 from fleetsim.cli.hub_client import connect, find_hub
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import read_span
 from fleetsim.cli.terminal import rewrite
 from fleetsim.client.hub_client import HubClient
 from fleetsim.client.hub_events import HubEvents
+from fleetsim.events.log import KEEP_MAX
+from fleetsim.events.wire import from_iso
 from fleetsim.model.errors import ConfigError, FleetsimError, WireError
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime

@@ -221,8 +221,8 @@ def init(
     fleetsim sim july.yaml                 play it
     fleetsim sim diff july.yaml slower.yaml   compare with an edited copy
     """
-    from fleetsim.caller.ceremonies.folder import FolderContents, contents_of
-    from fleetsim.caller.fleet import FleetSettings
+    from fleetsim.ceremonies.folder import FolderContents, contents_of
+    from fleetsim.fleet.settings import FleetSettings
     from fleetsim.sim.quantities import in_words
     from fleetsim.sim.scenario import ceremonies_of, folder_files, parse_scenario
     from fleetsim.sim.twin import twin_of, twin_text
@@ -299,8 +299,8 @@ def _ceremonies(common: CommonOptions, given: Path | None) -> Path | None:
 
 def _settings(common: CommonOptions) -> dict[str, Any]:
     """The settings of agents.yaml that a scenario may have, if they are not the defaults."""
-    from fleetsim.caller.config import parse_fleet
-    from fleetsim.caller.fleet import FleetSettings
+    from fleetsim.fleet.config import parse_fleet
+    from fleetsim.fleet.settings import FleetSettings
 
     if not common.agents_yaml.exists():
         return {}
@@ -337,7 +337,7 @@ async def _of_hub(common: CommonOptions, url: str | None, since_s: float) -> Obs
 
 
 async def _from_journal(hub: HubClient, since: datetime) -> Observed:
-    from fleetsim.caller.event_wire import from_wire
+    from fleetsim.events.wire import from_wire
     from fleetsim.sim.observed import of_run
     from fleetsim.sim.run import ObservedAgent, Run
 

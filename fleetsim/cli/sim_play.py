@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 
 import click
 
-from fleetsim.caller.fleet import AgentEntry
 from fleetsim.cli import render
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import STDOUT, in_repository, no_commands, report_files
 from fleetsim.cli.terminal import rewrite
+from fleetsim.fleet.settings import AgentEntry
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.runtime.files import read_file
 from fleetsim.runtime.yaml import YamlDocument

@@ -19,13 +19,13 @@ from fleetsim.runtime.collector import collect_seldom, tune_gc
 from fleetsim.runtime.workers import Workers
 
 if TYPE_CHECKING:
-    from fleetsim.caller.fleet import FleetSettings
-    from fleetsim.caller.ledger import Ledger
-    from fleetsim.caller.ledger.postgres.place import Place
+    from fleetsim.fleet.settings import FleetSettings
     from fleetsim.hub.hub import Hub
     from fleetsim.hub.keys import HubKeys
     from fleetsim.hub.state import StateDir
     from fleetsim.hub.tracing import Tracing
+    from fleetsim.ledger import Ledger
+    from fleetsim.ledger.postgres.place import Place
     from fleetsim.runtime.ports import Runtime
 
 
@@ -68,9 +68,9 @@ def up(common: CommonOptions, /, salvage: bool, **options: Any) -> None:
     fleetsim up
     fleetsim up --headless --ledger postgresql://fleet@db.example/fleet   (the password in PGPASSWORD or PGPASSFILE)
     """
-    from fleetsim.caller.ledger.records import LedgerLocked
     from fleetsim.cli import dashboard
     from fleetsim.cli.hub_client import find_hub
+    from fleetsim.ledger.records import LedgerLocked
 
     if options["ledger_url"] and (salvage or options["memory"] or options["take_over"]):
         raise click.UsageError("--ledger goes without --memory, --salvage and --take-over: those are about a file")
@@ -88,8 +88,8 @@ def up(common: CommonOptions, /, salvage: bool, **options: Any) -> None:
 
 def _salvage(common: CommonOptions) -> None:
     """Make a new ledger of what can be read, and say what that was."""
-    from fleetsim.caller.ledger.sqlite.salvage import salvage
     from fleetsim.hub.state import StateDir, state_path
+    from fleetsim.ledger.sqlite.salvage import salvage
     from fleetsim.runtime.real import SystemClock
 
     path = StateDir(state_path(os.environ, common.state)).open().ledger_path
@@ -107,8 +107,8 @@ async def _postgres(
 ) -> tuple[Ledger, HubKeys]:
     """The ledger at ``place``, still closed, and the keys that the hubs there share."""
     try:
-        from fleetsim.caller.ledger.postgres import secrets
-        from fleetsim.caller.ledger.postgres.ledger import open_postgres
+        from fleetsim.ledger.postgres import secrets
+        from fleetsim.ledger.postgres.ledger import open_postgres
     except ImportError:
         raise ConfigError("the driver of PostgreSQL is missing", hint="pip install 'fleetsim[pg]'") from None
     own = state.keys(runtime.ids)
@@ -139,16 +139,16 @@ async def _up(
     wire_log: bool,
     allow_remote: bool,
 ) -> None:
-    from fleetsim.caller.config import FleetFile, load_fleet
-    from fleetsim.caller.ledger.postgres.place import Place
-    from fleetsim.caller.ledger.sqlite import open_ledger
-    from fleetsim.caller.ledger.sqlite.file import lock
     from fleetsim.cli import dashboard
     from fleetsim.cli.render import LOG_FORMAT
+    from fleetsim.fleet.config import FleetFile, load_fleet
     from fleetsim.hub.keys import FILE as AGENT_KEYS_FILE
     from fleetsim.hub.keys import AgentKeys
     from fleetsim.hub.server import running_hub
     from fleetsim.hub.state import StateDir, state_path
+    from fleetsim.ledger.postgres.place import Place
+    from fleetsim.ledger.sqlite import open_ledger
+    from fleetsim.ledger.sqlite.file import lock
     from fleetsim.runtime.real import running_runtime
 
     path = common.require_agents_yaml()

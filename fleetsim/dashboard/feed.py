@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from fleetsim.caller.event_wire import from_wire
-from fleetsim.caller.events import Event
 from fleetsim.client.hub_events import HubEvents
+from fleetsim.events.request import Event
+from fleetsim.events.wire import from_wire
 from fleetsim.model.errors import FleetsimError
 from fleetsim.runtime.workers import Workers
 

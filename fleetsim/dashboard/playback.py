@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from fleetsim.caller.events import Event
+from fleetsim.events.request import Event
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Clock
 from fleetsim.sim.recording import MADE_WITH, RecordingLine, RecordingReader

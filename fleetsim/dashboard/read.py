@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from fleetsim.caller.event_wire import from_iso
+from fleetsim.events.wire import from_iso
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.text import one_line
 

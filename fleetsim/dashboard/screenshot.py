@@ -7,9 +7,9 @@ import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
 
-from fleetsim.caller.events import Event
 from fleetsim.dashboard.app import FleetApp
 from fleetsim.dashboard.controls import Controls
+from fleetsim.events.request import Event
 
 SIZE = (120, 36)
 _FONT_FACE = re.compile(r"@font-face\s*\{[^}]*\}\s*")

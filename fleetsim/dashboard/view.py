@@ -16,16 +16,17 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from fleetsim.caller import events, fleet_events
-from fleetsim.caller.events import Event, Excerpt, Level
-from fleetsim.caller.health import HealthWord
-from fleetsim.caller.outcome_stats import OutcomeStats
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH, at_most, moment
 from fleetsim.dashboard.view_ceremonies import CeremonyFold, CeremonyView
 from fleetsim.dashboard.view_fleet import AgentRow, FleetFold, span_for
 from fleetsim.dashboard.view_scenario import ScenarioFold, ScenarioView
 from fleetsim.dashboard.view_tasks import TaskDetail, TaskFold, TaskRow
+from fleetsim.events import fleet as fleet_events
+from fleetsim.events import request as events
+from fleetsim.events.request import Event, Excerpt, Level
+from fleetsim.health.fleet_health import HealthWord
+from fleetsim.health.outcome_stats import OutcomeStats
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.model.work import Outcome

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from fleetsim.caller.fleet_events import (
+from fleetsim.dashboard import read
+from fleetsim.events.fleet import (
     CeremoniesLoaded,
     CeremonyCompleted,
     CeremonyFired,
     CeremonyMissed,
     CeremonySkipped,
 )
-from fleetsim.dashboard import read
 from fleetsim.model.text import one_line
 
 RUNS_MAX = 60

@@ -12,12 +12,13 @@ from enum import StrEnum
 
 from msgspec import structs
 
-from fleetsim.caller import events, fleet_events
-from fleetsim.caller.events import Event
-from fleetsim.caller.health import FleetHealth, HealthWord, Thresholds
-from fleetsim.caller.outcome_stats import OutcomeStats
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH_ORDER
+from fleetsim.events import fleet as fleet_events
+from fleetsim.events import request as events
+from fleetsim.events.request import Event
+from fleetsim.health.fleet_health import FleetHealth, HealthWord, Thresholds
+from fleetsim.health.outcome_stats import OutcomeStats
 from fleetsim.model.text import one_line
 from fleetsim.sim import scenario_events
 from fleetsim.wire.choice import origin_of

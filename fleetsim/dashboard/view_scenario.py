@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from fleetsim.caller.events import Event
+from fleetsim.events.request import Event
 from fleetsim.model.text import one_line
 from fleetsim.sim.figures import Expectation
 from fleetsim.sim.recording import RecordingLine

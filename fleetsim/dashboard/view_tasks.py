@@ -7,9 +7,9 @@ from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from fleetsim.caller import events
-from fleetsim.caller.events import Event, Excerpt
 from fleetsim.dashboard import read
+from fleetsim.events import request as events
+from fleetsim.events.request import Event, Excerpt
 from fleetsim.model.task import INTERRUPTED, TaskState
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.model.work import UpdateSource

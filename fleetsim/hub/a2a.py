@@ -26,19 +26,18 @@ from fleetsim.agent.operations import CallerContext, Interceptor, Operations, Re
 from fleetsim.agent.skills import Skill, SkillContext, SkillFailed, SkillRejected
 from fleetsim.agent.tasks import TaskKey
 from fleetsim.caller.account import Accounts
-from fleetsim.caller.cards import AgentView, CardBroker
 from fleetsim.caller.dispatcher import Dispatcher
-from fleetsim.caller.event_log import EventLog, Subscription
-from fleetsim.caller.ledger import Ledger, SharedLedger
-from fleetsim.caller.registry import CameThrough
 from fleetsim.caller.shared_tracker import LOOK_S
-from fleetsim.caller.track import Track
 from fleetsim.caller.tracker import Tracker
+from fleetsim.events.log import EventLog, Subscription
+from fleetsim.fleet.cards import AgentView, CardBroker
+from fleetsim.fleet.registry import CameThrough
 from fleetsim.hub.endpoints import A2A_PATH
 from fleetsim.hub.fleet import CurrentFleet
 from fleetsim.hub.keys import Keyring, Principal
 from fleetsim.hub.ownership import Ownership
 from fleetsim.hub.shared_tasks import AnyHub, SharedTasks
+from fleetsim.ledger import Ledger, SharedLedger
 from fleetsim.model.call import Call, SendMessage
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import FleetsimError, InvalidParams, NotAccepting, TaskNotFound, UnfitAnswer, UnknownTarget
@@ -46,6 +45,7 @@ from fleetsim.model.extensions import CAUSE_KEY, HUBS_HEADER, HUBS_KEY, HUBS_MAX
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, Role, TaskState, TextPart
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Answer, Cause, Outcome, OutcomeKind, Question, QuestionKind, SkillRequest, Source
+from fleetsim.request.track import Track
 from fleetsim.runtime.inbound import Refusal
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers

@@ -11,10 +11,7 @@ from datetime import datetime
 from urllib.parse import urlsplit
 
 from fleetsim.caller.agent_limiter import AgentLimiter
-from fleetsim.caller.cards import AgentView
-from fleetsim.caller.events import Event, TaskBound, TaskMoved
-from fleetsim.caller.fleet import AgentEntry, FleetSettings
-from fleetsim.caller.fleet_events import (
+from fleetsim.events.fleet import (
     CardFailed,
     CardFetched,
     CredentialAccepted,
@@ -22,12 +19,15 @@ from fleetsim.caller.fleet_events import (
     WebhookAccepted,
     WebhooksDegraded,
 )
-from fleetsim.caller.health import Condition, HealthSnapshot, HealthWord
-from fleetsim.caller.ledger import AgentRoute, OtherWay
+from fleetsim.events.request import Event, TaskBound, TaskMoved
+from fleetsim.fleet.cards import AgentView
+from fleetsim.fleet.settings import AgentEntry, FleetSettings
+from fleetsim.health.fleet_health import Condition, HealthSnapshot, HealthWord
 from fleetsim.model.card import AgentSkill
 from fleetsim.model.extensions import DeclaredEffect, declared_effects, read_declared
 from fleetsim.model.text import one_line
 from fleetsim.model.work import DEFAULT_SKILL, SkillRequest, skill_hint
+from fleetsim.request.records import AgentRoute, OtherWay
 from fleetsim.runtime.address import on_this_machine
 from fleetsim.wire.dialect import dialect
 

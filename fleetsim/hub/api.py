@@ -23,10 +23,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from fleetsim.api.bodies import AnswerBody, EmptyBody, RequestBody, VetoBody
-from fleetsim.caller.event_wire import to_wire
-from fleetsim.caller.health import WINDOW_MIN, window_start
-from fleetsim.caller.outcome_stats import WINDOW
 from fleetsim.client.hub_client import CHALLENGE, prove
+from fleetsim.events.wire import to_wire
+from fleetsim.health.fleet_health import WINDOW_MIN, window_start
+from fleetsim.health.outcome_stats import WINDOW
 from fleetsim.hub.agents import DIRECTIONS, FOUND_MAX, SkillQuery, find_skills
 from fleetsim.hub.endpoints import ENDPOINTS, Who, document
 from fleetsim.hub.http import (

@@ -11,9 +11,10 @@ from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fleetsim.caller.ledger.postgres.place import Place
-from fleetsim.caller.ledger.records import LedgerLocked
-from fleetsim.caller.ledger.sqlite.backup import (
+from fleetsim.hub.state import A2A_FILE, API_KEY_FILE, CALLBACK_KEYS_FILE, LEDGER_FILE, StateDir
+from fleetsim.ledger.postgres.place import Place
+from fleetsim.ledger.records import LedgerLocked
+from fleetsim.ledger.sqlite.backup import (
     Contents,
     Progress,
     copy_database,
@@ -22,9 +23,8 @@ from fleetsim.caller.ledger.sqlite.backup import (
     finish_restore,
     sync,
 )
-from fleetsim.caller.ledger.sqlite.copies import UNFINISHED, mark_of
-from fleetsim.caller.ledger.sqlite.file import lock, open_file, sync_folder
-from fleetsim.hub.state import A2A_FILE, API_KEY_FILE, CALLBACK_KEYS_FILE, LEDGER_FILE, StateDir
+from fleetsim.ledger.sqlite.copies import UNFINISHED, mark_of
+from fleetsim.ledger.sqlite.file import lock, open_file, sync_folder
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime import failpoints
 

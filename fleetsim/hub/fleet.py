@@ -8,17 +8,18 @@ from dataclasses import replace
 from datetime import timedelta
 
 from fleetsim.caller.agent_limiter import AgentLimiter
-from fleetsim.caller.cards import CardBroker
-from fleetsim.caller.channels.alert_monitor import FleetFacts
-from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import Level
-from fleetsim.caller.fleet import FleetConfig, FleetSettings
-from fleetsim.caller.fleet_events import HealthChanged
-from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot, HealthVerdict, HealthWord
-from fleetsim.caller.ledger import AgentRoute, Ledger, RequestRecord
+from fleetsim.channels.alert_monitor import FleetFacts
+from fleetsim.events.fleet import HealthChanged
+from fleetsim.events.log import EventLog
+from fleetsim.events.request import Level
+from fleetsim.fleet.cards import CardBroker
+from fleetsim.fleet.settings import FleetConfig, FleetSettings
+from fleetsim.health.fleet_health import Condition, FleetHealth, HealthSnapshot, HealthVerdict, HealthWord
 from fleetsim.hub.agents import AgentNotes, callback_base, route_of
+from fleetsim.ledger import Ledger
 from fleetsim.model.extensions import hubs_of
 from fleetsim.model.work import SkillRequest
+from fleetsim.request.records import AgentRoute, RequestRecord
 from fleetsim.runtime.ports import Clock
 
 OUTCOMES_A_TURN = 500

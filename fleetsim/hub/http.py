@@ -21,13 +21,13 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from fleetsim.api.bodies import read
-from fleetsim.caller.ceremonies.folder import CeremonyExists, CeremonyNotWritable, TooManyCeremonies
-from fleetsim.caller.ceremonies.scheduler import CeremonyBusy
 from fleetsim.caller.dispatcher import TaskBusy
-from fleetsim.caller.event_wire import to_json
-from fleetsim.caller.events import OutcomeDecided, QuestionAsked
-from fleetsim.caller.fleet_events import HubStopping
 from fleetsim.caller.webhooks import CALLBACK_PATH
+from fleetsim.ceremonies.folder import CeremonyExists, CeremonyNotWritable, TooManyCeremonies
+from fleetsim.ceremonies.scheduler import CeremonyBusy
+from fleetsim.events.fleet import HubStopping
+from fleetsim.events.request import OutcomeDecided, QuestionAsked
+from fleetsim.events.wire import to_json
 from fleetsim.hub.endpoints import Endpoint, ResponseMode, Who, endpoints_at, path_params
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import Principal

@@ -16,19 +16,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fleetsim.caller.agent_limiter import AgentLimiter
-from fleetsim.caller.cards import CardBroker
-from fleetsim.caller.ceremonies.folder import CeremonyFolder, CeremonyStore
-from fleetsim.caller.ceremonies.scheduler import Scheduler
-from fleetsim.caller.channels.alert_monitor import AlertMonitor
-from fleetsim.caller.channels.delivery import Channels, Notifier
-from fleetsim.caller.config import FleetFile
 from fleetsim.caller.dispatcher import Dispatcher
-from fleetsim.caller.event_log import EventLog, publish_outcome
-from fleetsim.caller.event_wire import to_json
-from fleetsim.caller.events import Level, OutcomeDecided, RequestAccepted
 from fleetsim.caller.executor import CallObserver, Executor, Observers
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, difference
-from fleetsim.caller.fleet_events import (
+from fleetsim.caller.hitl import HitlMonitor
+from fleetsim.caller.receiver import CallbackReceiver, WebhookObserver
+from fleetsim.caller.shared_tracker import SharedTracker
+from fleetsim.caller.tracker import Tracker
+from fleetsim.ceremonies.folder import CeremonyFolder, CeremonyStore
+from fleetsim.ceremonies.scheduler import Scheduler
+from fleetsim.channels.alert_monitor import AlertMonitor
+from fleetsim.channels.delivery import Channels, Notifier
+from fleetsim.client import AgentClient
+from fleetsim.events.fleet import (
     BreakerClosed,
     BreakerOpened,
     CardFetched,
@@ -41,16 +40,15 @@ from fleetsim.caller.fleet_events import (
     StorageFailed,
     StorageRecovered,
 )
-from fleetsim.caller.health import HealthSnapshot, window_start
-from fleetsim.caller.hitl import HitlMonitor
-from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, QuestionRecord, RequestRecord, SharedLedger
-from fleetsim.caller.receiver import CallbackReceiver, WebhookObserver
-from fleetsim.caller.registry import Registry
-from fleetsim.caller.shared_events import SharedEventLog
-from fleetsim.caller.shared_tracker import SharedTracker
-from fleetsim.caller.track import Rules
-from fleetsim.caller.tracker import Tracker
-from fleetsim.client import AgentClient
+from fleetsim.events.log import EventLog, publish_outcome
+from fleetsim.events.request import Level, OutcomeDecided, RequestAccepted
+from fleetsim.events.shared import SharedEventLog
+from fleetsim.events.wire import to_json
+from fleetsim.fleet.cards import CardBroker
+from fleetsim.fleet.config import FleetFile
+from fleetsim.fleet.registry import Registry
+from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings, difference
+from fleetsim.health.fleet_health import HealthSnapshot, window_start
 from fleetsim.hub.a2a import HubAgent
 from fleetsim.hub.agents import CONDITION_EVENTS
 from fleetsim.hub.fleet import CurrentFleet
@@ -60,9 +58,12 @@ from fleetsim.hub.keys import AgentKeys, HubKeys, Keyring
 from fleetsim.hub.members import Membership
 from fleetsim.hub.metrics import Metrics
 from fleetsim.hub.rows import agent_facts, member_row, wire_row
+from fleetsim.ledger import EarlyWebhook, Ledger, LedgerBroken, SharedLedger
 from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, NotAccepting, RpcError, UnknownTarget
 from fleetsim.model.extensions import SkillPolicy
 from fleetsim.model.work import Cause, Outcome, SkillRequest
+from fleetsim.request.records import QuestionRecord, RequestRecord
+from fleetsim.request.track import Rules
 from fleetsim.runtime.files import LOOK_EVERY_S
 from fleetsim.runtime.ports import Clock, Runtime
 from fleetsim.runtime.wire_log import WireLog

@@ -13,9 +13,9 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import Event
-from fleetsim.caller.ledger import Ledger, SharedLedger
+from fleetsim.events.log import EventLog
+from fleetsim.events.request import Event
+from fleetsim.ledger import Ledger, SharedLedger
 from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.workers import Workers
 

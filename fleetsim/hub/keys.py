@@ -20,8 +20,8 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
-from fleetsim.caller.fleet import NAME
 from fleetsim.caller.webhooks import CallbackTokens
+from fleetsim.fleet.settings import NAME
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.explain import Pattern, combine, explain
 from fleetsim.runtime.files import FileWatch

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from fleetsim.caller.agent_limiter import AgentLimiter
-from fleetsim.caller.ceremonies.scheduler import Scheduler
-from fleetsim.caller.channels.alert_monitor import AlertMonitor
 from fleetsim.caller.dispatcher import Dispatcher
-from fleetsim.caller.event_log import publish_outcome
-from fleetsim.caller.events import Event, OutcomeDecided, RequestAccepted, VetoWindowMoved
-from fleetsim.caller.fleet_events import (
+from fleetsim.caller.hitl import HitlMonitor
+from fleetsim.caller.shared_tracker import SharedTracker
+from fleetsim.ceremonies.scheduler import Scheduler
+from fleetsim.channels.alert_monitor import AlertMonitor
+from fleetsim.events.fleet import (
     CeremonyCompleted,
     CeremonyFired,
     HubLeaseLost,
@@ -25,23 +25,15 @@ from fleetsim.caller.fleet_events import (
     HubStopping,
     HubTookOver,
 )
-from fleetsim.caller.hitl import HitlMonitor
-from fleetsim.caller.ledger import (
-    EarlyWebhook,
-    HubMember,
-    MessageKind,
-    PassedMessage,
-    QuestionRecord,
-    RequestRecord,
-    RunRecord,
-    SharedLedger,
-)
-from fleetsim.caller.shared_events import SharedEventLog
-from fleetsim.caller.shared_tracker import SharedTracker
+from fleetsim.events.log import publish_outcome
+from fleetsim.events.request import Event, OutcomeDecided, RequestAccepted, VetoWindowMoved
+from fleetsim.events.shared import SharedEventLog
 from fleetsim.hub.a2a import HubAgent
 from fleetsim.hub.fleet import CurrentFleet
 from fleetsim.hub.journal import Journal
+from fleetsim.ledger import EarlyWebhook, HubMember, MessageKind, PassedMessage, RunRecord, SharedLedger
 from fleetsim.model.errors import NotAccepting
+from fleetsim.request.records import QuestionRecord, RequestRecord
 from fleetsim.runtime.workers import Workers
 
 log = logging.getLogger(__name__)

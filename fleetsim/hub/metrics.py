@@ -14,8 +14,19 @@ from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import (
+from fleetsim.events.fleet import (
+    CeremoniesLoaded,
+    CeremonyCompleted,
+    CeremonyFired,
+    CeremonyMissed,
+    CeremonySkipped,
+    NoticeDelivered,
+    NoticeFailed,
+    WebhookAccepted,
+    WebhookRejected,
+)
+from fleetsim.events.log import EventLog
+from fleetsim.events.request import (
     Event,
     OutcomeDecided,
     QuestionAnswered,
@@ -28,23 +39,13 @@ from fleetsim.caller.events import (
     TaskMoved,
     UpdateIgnored,
 )
-from fleetsim.caller.fleet_events import (
-    CeremoniesLoaded,
-    CeremonyCompleted,
-    CeremonyFired,
-    CeremonyMissed,
-    CeremonySkipped,
-    NoticeDelivered,
-    NoticeFailed,
-    WebhookAccepted,
-    WebhookRejected,
-)
-from fleetsim.caller.ledger import RequestRecord, RunStatus
-from fleetsim.caller.registry import Offers
+from fleetsim.fleet.registry import Offers
+from fleetsim.ledger import RunStatus
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import one_line
 from fleetsim.model.work import DEFAULT_SKILL, Decision, Outcome
+from fleetsim.request.records import RequestRecord
 from fleetsim.runtime.workers import Workers
 
 OTHER = "other"

@@ -9,12 +9,13 @@ from collections import OrderedDict
 
 from msgspec.structs import replace
 
-from fleetsim.caller.ledger import Ledger, RequestRecord
 from fleetsim.caller.tracker import Tracker
 from fleetsim.hub.keys import Principal
+from fleetsim.ledger import Ledger
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.text import one_line
 from fleetsim.model.work import SkillRequest, Source
+from fleetsim.request.records import RequestRecord
 from fleetsim.runtime.inbound import Refusal
 
 _REMEMBERED = 10_000

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from fleetsim.api.part_rows import part_notes, part_row
-from fleetsim.caller.cards import AgentView
-from fleetsim.caller.event_wire import iso, payload
-from fleetsim.caller.events import OutcomeDecided
-from fleetsim.caller.fleet import FleetConfig
-from fleetsim.caller.health import HealthSnapshot
-from fleetsim.caller.ledger import HubMember, KnownId, RequestRecord
-from fleetsim.caller.track import Track
+from fleetsim.events.request import OutcomeDecided
+from fleetsim.events.wire import iso, payload
+from fleetsim.fleet.cards import AgentView
+from fleetsim.fleet.settings import FleetConfig
+from fleetsim.health.fleet_health import HealthSnapshot
+from fleetsim.ledger import HubMember, KnownId
 from fleetsim.model.asking import answer_schema, text_of
 from fleetsim.model.limits import TEXT_CHARS_MAX, shown_text
 from fleetsim.model.parts import ListedPart, answer_parts, listed_parts
 from fleetsim.model.work import Outcome, Question
+from fleetsim.request.records import RequestRecord
+from fleetsim.request.track import Track
 from fleetsim.runtime.wire_log import WireEntry
 
 

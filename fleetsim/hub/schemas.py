@@ -14,11 +14,11 @@ from pydantic import BaseModel, Field, create_model
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from fleetsim.api.bodies import AnswerBody, ChatBody, DecisionBody, DelegateBody, PublishBody, RequestBody, VetoBody
-from fleetsim.caller.config import AgentsFile
-from fleetsim.caller.event_wire import PAYLOAD_MEMBERS, camel, event_classes
-from fleetsim.caller.events import ENVELOPE, Event, Excerpt, JsonForm
-from fleetsim.caller.fleet_written import AGENTS_SCHEMA, CEREMONY_SCHEMA
 from fleetsim.ceremony.file import CeremonyFile
+from fleetsim.events.request import ENVELOPE, Event, Excerpt, JsonForm
+from fleetsim.events.wire import PAYLOAD_MEMBERS, camel, event_classes
+from fleetsim.fleet.config import AgentsFile
+from fleetsim.fleet.written import AGENTS_SCHEMA, CEREMONY_SCHEMA
 from fleetsim.hub.endpoints import document
 from fleetsim.hub.keys import AgentKeysFile
 from fleetsim.model.extensions import Usage

@@ -10,15 +10,15 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from fleetsim.caller.config import FleetFile
-from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.fleet_events import LoopStalled
-from fleetsim.caller.ledger import Ledger, SharedLedger
 from fleetsim.client import AgentClient
+from fleetsim.events.fleet import LoopStalled
+from fleetsim.fleet.config import FleetFile
+from fleetsim.fleet.settings import AgentEntry, FleetConfig
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub, Tracer
 from fleetsim.hub.keys import AgentKeys, HubKeys
 from fleetsim.hub.state import A2A_FILE, StateDir
+from fleetsim.ledger import Ledger, SharedLedger
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.ports import Clock, Runtime

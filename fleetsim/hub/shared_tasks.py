@@ -24,8 +24,8 @@ from fleetsim.agent.operations import BEHAVIOURS, CallerContext, Interceptor, Re
 from fleetsim.agent.service import with_history
 from fleetsim.agent.streams import Watch
 from fleetsim.agent.tasks import ClosingUpdate, Record, TaskFeed, TaskKey, status_at
-from fleetsim.caller.ledger import LeaseLost, SharedLedger
-from fleetsim.caller.ledger.bodies import decoder, encode, micros
+from fleetsim.ledger import LeaseLost, SharedLedger
+from fleetsim.ledger.bodies import decoder, encode, micros
 from fleetsim.model.call import (
     Call,
     CancelTask,
@@ -42,7 +42,7 @@ from fleetsim.model.task import INTERRUPTED, TERMINAL, Artifact, Part, Task, Tex
 from fleetsim.runtime.workers import Workers
 
 if TYPE_CHECKING:  # its driver is an extra
-    from fleetsim.caller.ledger.postgres.tasks import CallRow, SharedTaskRows, TaskRow
+    from fleetsim.ledger.postgres.tasks import CallRow, SharedTaskRows, TaskRow
 
 log = logging.getLogger(__name__)
 

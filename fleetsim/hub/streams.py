@@ -11,16 +11,16 @@ from contextlib import suppress
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from fleetsim.caller.event_log import KEEP_MAX, EventLog
-from fleetsim.caller.event_wire import to_wire
-from fleetsim.caller.events import Event
-from fleetsim.caller.fleet_events import HubStopping, NoticeDelivered, NoticeFailed
-from fleetsim.caller.ledger import SharedLedger
-from fleetsim.caller.ledger.bodies import encode
+from fleetsim.events.fleet import HubStopping, NoticeDelivered, NoticeFailed
+from fleetsim.events.log import KEEP_MAX, EventLog
+from fleetsim.events.request import Event
+from fleetsim.events.wire import to_wire
 from fleetsim.hub.http import number, principal_of
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import Principal
 from fleetsim.hub.ownership import Ownership
+from fleetsim.ledger import SharedLedger
+from fleetsim.ledger.bodies import encode
 from fleetsim.runtime.inbound import Refusal
 from fleetsim.wire.sse import KEEPALIVE, MEDIA_TYPE, frame
 

@@ -30,14 +30,15 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from fleetsim.caller.event_log import EventLog, Subscription
-from fleetsim.caller.events import OutcomeDecided
-from fleetsim.caller.fleet_events import CeremonyCompleted
-from fleetsim.caller.ledger import Ledger, RequestRecord, RunStatus
+from fleetsim.events.fleet import CeremonyCompleted
+from fleetsim.events.log import EventLog, Subscription
+from fleetsim.events.request import OutcomeDecided
+from fleetsim.ledger import Ledger, RunStatus
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import one_line
 from fleetsim.model.work import SkillRequest
+from fleetsim.request.records import RequestRecord
 from fleetsim.runtime.inbound import TRACEPARENT, TracePlace, read_traceparent, span_id_of, trace_id_of
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers

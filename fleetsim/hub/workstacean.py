@@ -28,19 +28,19 @@ from fleetsim.api.bodies import (
     read,
 )
 from fleetsim.api.part_rows import part_row
-from fleetsim.caller.cards import AgentView
-from fleetsim.caller.ceremonies.folder import CeremonyNotFound, CeremonyStore, StoredCeremony
-from fleetsim.caller.ceremonies.runs import ceremony_facts, dry_run, run_facts
-from fleetsim.caller.event_wire import iso, to_json
-from fleetsim.caller.events import QuestionAnswered
-from fleetsim.caller.health import window_start
-from fleetsim.caller.ledger import RunRecord
+from fleetsim.ceremonies.folder import CeremonyNotFound, CeremonyStore, StoredCeremony
+from fleetsim.ceremonies.runs import ceremony_facts, dry_run, run_facts
 from fleetsim.ceremony.written import CeremonyInvalid
+from fleetsim.events.request import QuestionAnswered
+from fleetsim.events.wire import iso, to_json
+from fleetsim.fleet.cards import AgentView
+from fleetsim.health.fleet_health import window_start
 from fleetsim.hub.http import PAGE_MAX, WAIT_S_MAX, answer, number, principal_of, read_body, submitted, until_news
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import Principal
 from fleetsim.hub.ownership import Ownership
 from fleetsim.hub.rows import outcome_row, whole_question_row
+from fleetsim.ledger import RunRecord
 from fleetsim.model.asking import answer_schema
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.limits import EXCERPT_CHARS_MAX, TEXT_CHARS_MAX, shown_text

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.auth import read_auth, signed_request
 from fleetsim.check.agent_under_test import KINDS, Hint, Options, Target
 from fleetsim.check.app_parent import AppSpec, check_app_process
 from fleetsim.check.evidence import Verdict
@@ -25,6 +24,7 @@ from fleetsim.check.report import BASELINE_BYTES_MAX, Finding, Report, read_base
 from fleetsim.check.requirement import Requirement, Severity
 from fleetsim.check.runner import run_check, select
 from fleetsim.client.credential import Credential, Scheme, way_with
+from fleetsim.fleet.auth import read_auth, signed_request
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.text import neutralise
 from fleetsim.runtime.files import read_file

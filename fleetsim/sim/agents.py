@@ -21,8 +21,8 @@ from fleetsim.agent.guard import Authenticator
 from fleetsim.agent.operations import BEHAVIOURS, CallerContext, Interceptor
 from fleetsim.agent.skills import Skill, skill
 from fleetsim.agent.tasks import TaskMove
-from fleetsim.caller.auth import AuthEntry
 from fleetsim.client.credential import API_KEY_HEADER
+from fleetsim.fleet.auth import AuthEntry
 from fleetsim.model.call import Call, SendMessage
 from fleetsim.model.task import TERMINAL
 from fleetsim.runtime.ports import Request

@@ -11,12 +11,12 @@ from pathlib import Path
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
 from typing import TypeAlias
 
-from fleetsim.caller.ceremonies.folder import FolderContents, contents_of
-from fleetsim.caller.ceremonies.runs import agents_of
-from fleetsim.caller.channels.alerts import AlertSettings
-from fleetsim.caller.fleet import FleetSettings
-from fleetsim.caller.registry import Judge, nearest_of, resolve
+from fleetsim.ceremonies.folder import FolderContents, contents_of
+from fleetsim.ceremonies.runs import agents_of
 from fleetsim.ceremony.file import Ceremony, next_due
+from fleetsim.channels.alerts import AlertSettings
+from fleetsim.fleet.registry import Judge, nearest_of, resolve
+from fleetsim.fleet.settings import FleetSettings
 from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.model.work import ALL, ID
 from fleetsim.sim.calls import LineWriter

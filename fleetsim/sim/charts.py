@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from fleetsim.caller.events import Event
-from fleetsim.caller.fleet_events import CeremonyLate, CeremonyMissed, CeremonySkipped
+from fleetsim.events.fleet import CeremonyLate, CeremonyMissed, CeremonySkipped
+from fleetsim.events.request import Event
 from fleetsim.model.text import html_text, one_line
 from fleetsim.model.work import OutcomeKind
 from fleetsim.sim.figures import percentile

@@ -14,12 +14,12 @@ from typing import Any, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from fleetsim.caller.events import Event
-from fleetsim.caller.ledger import Ledger, LedgerLimits
-from fleetsim.caller.ledger.sqlite import SqliteLedger
-from fleetsim.caller.ledger.sqlite.storage import InlineStorage, Operation
+from fleetsim.events.request import Event
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub
+from fleetsim.ledger import Ledger, LedgerLimits
+from fleetsim.ledger.sqlite import SqliteLedger
+from fleetsim.ledger.sqlite.storage import InlineStorage, Operation
 from fleetsim.model.errors import FleetsimError, NotAccepting
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers

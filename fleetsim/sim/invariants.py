@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from fleetsim.caller.health import window_start
-from fleetsim.caller.track import Rules
 from fleetsim.ceremony.cron import next_slot, parse_cron
 from fleetsim.ceremony.file import zone_of
+from fleetsim.health.fleet_health import window_start
+from fleetsim.request.track import Rules
 from fleetsim.sim.agents import LIMITS
 from fleetsim.sim.call_invariants import CANCELS, RULES, Invariant, Violation, broken, invariant, request_of, tasks_of
 from fleetsim.sim.run import RequestEvent, RequestRun, Run

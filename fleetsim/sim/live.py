@@ -21,11 +21,11 @@ from os.path import normpath
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from fleetsim.caller.auth import credentials_of
-from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.fleet.auth import credentials_of
+from fleetsim.fleet.settings import AgentEntry, FleetConfig
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.errors import ConfigError, UnknownTarget, Unreachable
 from fleetsim.runtime.collector import own_garbage
 from fleetsim.runtime.explain import combine

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from msgspec import structs
 
-from fleetsim.caller.ledger import QuestionState
-from fleetsim.caller.ledger.sqlite import read_ledger
+from fleetsim.ledger.sqlite import read_ledger
 from fleetsim.model.work import Decision, Outcome
+from fleetsim.request.records import QuestionState
 from fleetsim.sim.recording import lines_of
 from fleetsim.sim.run import WANTED_OF_CALLS, ObservedAgent, Run
 

@@ -16,12 +16,12 @@ from typing import IO, Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from fleetsim.caller.ceremonies.folder import contents_of
-from fleetsim.caller.event_wire import to_wire
-from fleetsim.caller.events import Event, OutcomeDecided
-from fleetsim.caller.fleet import AgentEntry
-from fleetsim.caller.fleet_events import HubStarted
-from fleetsim.caller.registry import judge
+from fleetsim.ceremonies.folder import contents_of
+from fleetsim.events.fleet import HubStarted
+from fleetsim.events.request import Event, OutcomeDecided
+from fleetsim.events.wire import to_wire
+from fleetsim.fleet.registry import judge
+from fleetsim.fleet.settings import AgentEntry
 from fleetsim.model.work import Outcome
 from fleetsim.sim.agents import MARK_BYTES, AgentTask
 from fleetsim.sim.ceremonies import due_in, problems_of

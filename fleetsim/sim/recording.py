@@ -15,8 +15,8 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
-from fleetsim.caller.event_wire import event_classes, from_wire
-from fleetsim.caller.events import Event
+from fleetsim.events.request import Event
+from fleetsim.events.wire import event_classes, from_wire
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.sim import scenario_events as s

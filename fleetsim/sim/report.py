@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from fleetsim.caller.fleet_events import CeremonyLate
+from fleetsim.events.fleet import CeremonyLate
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome
 from fleetsim.sim.clocks import VIRTUAL, ClockRate

@@ -16,7 +16,16 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from msgspec import structs
 
-from fleetsim.caller.events import (
+from fleetsim.events.fleet import (
+    CeremonyCompleted,
+    CeremonyFired,
+    CeremonyLate,
+    CeremonyMissed,
+    CeremonySkipped,
+    WebhookAccepted,
+    WebhookRegistered,
+)
+from fleetsim.events.request import (
     Event,
     OutcomeDecided,
     PollingStopped,
@@ -27,15 +36,6 @@ from fleetsim.caller.events import (
     StreamReceived,
     TaskBound,
     TaskMoved,
-)
-from fleetsim.caller.fleet_events import (
-    CeremonyCompleted,
-    CeremonyFired,
-    CeremonyLate,
-    CeremonyMissed,
-    CeremonySkipped,
-    WebhookAccepted,
-    WebhookRegistered,
 )
 from fleetsim.model.work import Decision, Outcome
 from fleetsim.sim.figures import FigureCounters

@@ -16,11 +16,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from fleetsim.caller.auth import Auth
-from fleetsim.caller.ceremonies.folder import PROJECTS, SUFFIXES
-from fleetsim.caller.fleet import NAME, FleetSettings, Wire
+from fleetsim.ceremonies.folder import PROJECTS, SUFFIXES
 from fleetsim.ceremony.written import value_text
 from fleetsim.client.http import AgentUrl
+from fleetsim.fleet.auth import Auth
+from fleetsim.fleet.settings import NAME, FleetSettings, Wire
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import ID, ID_RULE
 from fleetsim.runtime.explain import Pattern, combine, did_you_mean, explain

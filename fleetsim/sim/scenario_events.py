@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from msgspec import Meta, Struct, field
 
-from fleetsim.caller.events import Event, Level
+from fleetsim.events.request import Event, Level
 from fleetsim.sim.figures import Expectation
 
 RECORDED_S_MAX = 1e9

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from fleetsim.caller.events import EPOCH, Event
+from fleetsim.events.request import EPOCH, Event
 from fleetsim.hub.hub import Hub
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome

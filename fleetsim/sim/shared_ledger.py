@@ -15,25 +15,24 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from fleetsim.caller.events import Event
-from fleetsim.caller.ledger import (
+from fleetsim.events.request import Event
+from fleetsim.ledger import (
     EarlyWebhook,
     HubMember,
     LeaseLost,
     LedgerLimits,
     MessageKind,
     PassedMessage,
-    QuestionState,
-    RequestRecord,
     RunRecord,
     RunStatus,
     SharedLedger,
     TakenOver,
 )
-from fleetsim.caller.ledger.sqlite import SqliteLedger
-from fleetsim.caller.ledger.sqlite.storage import Operation, Storage
+from fleetsim.ledger.sqlite import SqliteLedger
+from fleetsim.ledger.sqlite.storage import Operation, Storage
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.work import Answer, Outcome, Question
+from fleetsim.request.records import QuestionState, RequestRecord
 from fleetsim.runtime.ports import Clock
 from fleetsim.sim.calls import LineWriter
 

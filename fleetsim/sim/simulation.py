@@ -22,16 +22,16 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from fleetsim.caller.ceremonies.folder import contents_of
-from fleetsim.caller.events import Event
-from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.ledger import Ledger
-from fleetsim.caller.ledger.sqlite import SqliteLedger
-from fleetsim.caller.ledger.sqlite.checks import row_damage
-from fleetsim.caller.ledger.sqlite.file import image, open_memory
-from fleetsim.caller.ledger.sqlite.storage import InlineStorage
+from fleetsim.ceremonies.folder import contents_of
+from fleetsim.events.request import Event
+from fleetsim.fleet.settings import AgentEntry, FleetConfig
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys, next_epoch
+from fleetsim.ledger import Ledger
+from fleetsim.ledger.sqlite import SqliteLedger
+from fleetsim.ledger.sqlite.checks import row_damage
+from fleetsim.ledger.sqlite.file import image, open_memory
+from fleetsim.ledger.sqlite.storage import InlineStorage
 from fleetsim.model.errors import Unreachable
 from fleetsim.model.text import one_line
 from fleetsim.runtime.files import LOOK_EVERY_S

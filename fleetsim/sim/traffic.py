@@ -12,8 +12,8 @@ from datetime import datetime
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the caller hands in
 from typing import Any
 
-from fleetsim.caller.events import QuestionAsked
-from fleetsim.caller.fleet_events import HubTookOver
+from fleetsim.events.fleet import HubTookOver
+from fleetsim.events.request import QuestionAsked
 from fleetsim.hub.hub import Hub
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.work import Answer, Decision, Outcome, SkillRequest, Source

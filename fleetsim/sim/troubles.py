@@ -15,8 +15,8 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from fleetsim.caller.fleet import NAME
 from fleetsim.caller.webhooks import CALLBACK_PATH
+from fleetsim.fleet.settings import NAME
 from fleetsim.runtime.explain import Pattern
 from fleetsim.runtime.ports import Request
 from fleetsim.sim.quantities import Share, Span, When, in_words

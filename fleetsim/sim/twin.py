@@ -16,9 +16,9 @@ from itertools import pairwise
 from statistics import NormalDist, fmean
 from typing import Any, NamedTuple, TypeAlias
 
-from fleetsim.caller.fleet import NAME
 from fleetsim.ceremony.file import Ceremony
 from fleetsim.ceremony.written import value_text
+from fleetsim.fleet.settings import NAME
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ALL, ID, Cause, Outcome, OutcomeKind, UpdateSource

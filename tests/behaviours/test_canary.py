@@ -22,11 +22,11 @@ from pathlib import Path
 import pytest
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
-from fleetsim.caller.event_wire import from_wire
 from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.cli.render import HIDDEN
 from fleetsim.client import AgentClient, Credential
 from fleetsim.dashboard.screenshot import take
+from fleetsim.events.wire import from_wire
 from fleetsim.hub.state import API_KEY_FILE, CALLBACK_KEYS_FILE, HUB_FILE, LEDGER_FILE, HubAddress, StateDir
 from fleetsim.model.errors import FleetsimError
 from fleetsim.runtime.real import running_runtime

@@ -18,11 +18,11 @@ from starlette.types import Receive, Scope, Send
 
 from fleetsim import testbed
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, SkillEntry
-from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client import AgentClient
+from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings, SkillEntry
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.testbed.network import MemoryNetwork

@@ -21,16 +21,16 @@ from pathlib import Path
 import aiosqlite
 from msgspec.structs import replace
 
-from fleetsim.caller.health import FleetHealth
-from fleetsim.caller.ledger import Phase
-from fleetsim.caller.ledger.bodies import encode
-from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.health.fleet_health import FleetHealth
+from fleetsim.ledger.bodies import encode
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.work import Outcome
+from fleetsim.request.records import Phase
 from fleetsim.runtime.collector import tune_gc
 from fleetsim.runtime.real import running_runtime
 from tests.bench.polls import polling_hub
 from tests.bench.sides import TEXT, Around, Side, in_flight
-from tests.caller import ledgers as make
+from tests.ledger import ledgers as make
 
 TRACKS, POLLS_PER_S = 10_000, 1_000
 OUTCOMES = 100_000

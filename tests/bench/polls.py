@@ -10,10 +10,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, SkillEntry
-from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings, SkillEntry
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.body import Room
 from fleetsim.runtime.collector import tune_gc

@@ -29,13 +29,13 @@ from msgspec import structs
 from starlette.types import Receive, Scope, Send
 
 from fleetsim.agent import Agent, AgentLimits, SkillContext
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, SkillEntry
-from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client import AgentClient
 from fleetsim.client.hub_client import KEY_VARIABLE, HubClient
 from fleetsim.client.hub_events import HubEvents
 from fleetsim.dashboard.feed import AttachedFeed
+from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings, SkillEntry
 from fleetsim.hub.server import running_hub
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.call import SendMessage
 from fleetsim.model.event import fold
 from fleetsim.model.task import Message, Role, Task, TaskState, TextPart

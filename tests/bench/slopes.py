@@ -17,13 +17,13 @@ from typing import TypeAlias
 import asyncpg
 from msgspec.structs import replace
 
-from fleetsim.caller.events import OutcomeDecided, RequestAccepted
-from fleetsim.caller.ledger import Phase
-from fleetsim.caller.ledger.postgres.ledger import open_postgres
-from fleetsim.caller.ledger.postgres.place import Place
+from fleetsim.events.request import OutcomeDecided, RequestAccepted
+from fleetsim.ledger.postgres.ledger import open_postgres
+from fleetsim.ledger.postgres.place import Place
+from fleetsim.request.records import Phase
 from tests.bench.sides import TEXT, in_flight
 from tests.bench.statements import LARGE, SCHEMA, fill
-from tests.caller import ledgers as make
+from tests.ledger import ledgers as make
 from tests.postgres import Server
 
 Write: TypeAlias = Callable[[asyncpg.Connection], Awaitable[None]]

@@ -24,12 +24,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fleetsim.agent import AgentLimits
-from fleetsim.caller.event_log import KEEP_MAX
-from fleetsim.caller.fleet import FleetConfig, FleetSettings
-from fleetsim.caller.ledger import LedgerLimits
-from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.events.log import KEEP_MAX
+from fleetsim.fleet.settings import FleetConfig, FleetSettings
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
+from fleetsim.ledger import LedgerLimits
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.real import running_runtime

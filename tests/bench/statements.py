@@ -20,19 +20,13 @@ from typing import Any
 import asyncpg
 from msgspec.structs import replace
 
-from fleetsim.caller.events import OutcomeDecided, RequestAccepted
-from fleetsim.caller.ledger import (
-    LedgerLimits,
-    MessageKind,
-    PassedMessage,
-    QuestionState,
-    RequestRecord,
-    SharedLedger,
-)
-from fleetsim.caller.ledger.postgres.ledger import open_postgres
-from fleetsim.caller.ledger.postgres.place import Place
+from fleetsim.events.request import OutcomeDecided, RequestAccepted
+from fleetsim.ledger import LedgerLimits, MessageKind, PassedMessage, SharedLedger
+from fleetsim.ledger.postgres.ledger import open_postgres
+from fleetsim.ledger.postgres.place import Place
+from fleetsim.request.records import QuestionState, RequestRecord
 from tests.bench.sides import TEXT
-from tests.caller import ledgers as make
+from tests.ledger import ledgers as make
 from tests.postgres import Server
 
 SCHEMA = "statements"

@@ -15,20 +15,21 @@ from fleetsim.agent import Agent
 from fleetsim.agent.agent import Engine, build_app
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.dispatcher import Dispatcher
-from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import Event
 from fleetsim.caller.executor import Executor
-from fleetsim.caller.fleet import AgentEntry
-from fleetsim.caller.ledger import AgentRoute, Ledger, RequestRecord
-from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.receiver import CallbackReceiver
-from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
 from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.client import AgentClient
+from fleetsim.events.log import EventLog
+from fleetsim.events.request import Event
+from fleetsim.fleet.settings import AgentEntry
+from fleetsim.ledger import Ledger
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.extensions import SkillPolicy
 from fleetsim.model.task import Task
 from fleetsim.model.work import Outcome, SkillRequest, skill_hint
+from fleetsim.request.records import AgentRoute, RequestRecord
+from fleetsim.request.track import Rules
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime

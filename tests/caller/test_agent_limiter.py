@@ -8,9 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetsim.caller.agent_limiter import AgentLimiter, CallSlots
-from fleetsim.caller.config import AGENTS_MAX
-from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.fleet import FleetSettings
+from fleetsim.events.log import EventLog
+from fleetsim.fleet.config import AGENTS_MAX
+from fleetsim.fleet.settings import FleetSettings
 from fleetsim.model.errors import (
     FleetsimError,
     HttpRefused,

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
-from fleetsim.caller.track import Rules
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, OutcomeKind
+from fleetsim.request.track import Rules
 from fleetsim.runtime.failpoints import installed
 from tests.caller.fleet import fleet
-from tests.caller.ledgers import outcome
+from tests.ledger.ledgers import outcome
 
 DIALECTS = ["0.3", "1.0", "0.1", "0.3+http", "1.0+http"]
 CHANNELS = [(False, False), (True, False), (False, True), (True, True)]

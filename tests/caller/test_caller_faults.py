@@ -14,12 +14,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.event_wire import payload
-from fleetsim.caller.ledger import Phase
-from fleetsim.caller.track import Rules
 from fleetsim.client import AgentClient
+from fleetsim.events.wire import payload
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import Cause, OutcomeKind
+from fleetsim.request.records import Phase
+from fleetsim.request.track import Rules
 from fleetsim.runtime.ports import Request as Sent
 from fleetsim.testbed.faults import (
     CutAfter,

@@ -14,16 +14,17 @@ from msgspec.structs import replace
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.dispatcher import Dispatcher, TaskBusy
-from fleetsim.caller.event_wire import payload
-from fleetsim.caller.events import Event, Level
-from fleetsim.caller.ledger import AgentRoute, Ledger, OtherWay, RequestRecord, RunRecord, SlotClaim
-from fleetsim.caller.track import Rules
+from fleetsim.events.request import Event, Level
+from fleetsim.events.wire import payload
+from fleetsim.ledger import Ledger, RunRecord, SlotClaim
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.extensions import HitlMode, HitlRule, SkillPolicy
 from fleetsim.model.limits import TooMuchText
 from fleetsim.model.parts import PARTS_MAX, TooManyParts
 from fleetsim.model.task import TextPart
 from fleetsim.model.work import DEFAULT_SKILL, SkillRequest, Source
+from fleetsim.request.records import AgentRoute, OtherWay, RequestRecord
+from fleetsim.request.track import Rules
 from fleetsim.testbed.loop import START
 from tests.caller.fleet import CardsRead, FixedFleet, Fleet, fleet
 

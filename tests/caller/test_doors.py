@@ -15,10 +15,10 @@ from starlette.requests import Request
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.receiver import given_token
-from fleetsim.caller.step.signals import Replied
 from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.model.task import Task, TaskState, TaskStatus
 from fleetsim.model.work import OutcomeKind
+from fleetsim.request.signals import Replied
 from fleetsim.runtime.ports import Request as Outgoing
 from fleetsim.testbed.faults import Match, SlowStart
 from tests.caller.fleet import HUB, Fleet, fleet

@@ -16,21 +16,21 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fleetsim.caller.agent_limiter import AgentLimiter
-from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.executor import Executor
-from fleetsim.caller.fleet import FleetSettings
-from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.webhooks import CallbackTokens, TokenClaims
 from fleetsim.client import AgentClient
+from fleetsim.events.log import EventLog
+from fleetsim.fleet.settings import FleetSettings
 from fleetsim.model.errors import ConfigError, FleetsimError, Unreachable, WireError
 from fleetsim.model.extensions import HUBS_HEADER, HUBS_KEY
 from fleetsim.model.task import Message, Task, TaskState
 from fleetsim.model.work import Answer
+from fleetsim.request.records import RequestRecord
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
 from tests.caller.fleet import HUB, Clients
-from tests.caller.steps import record as plain_record
-from tests.caller.steps import task
+from tests.request.steps import record as plain_record
+from tests.request.steps import task
 
 URL = "http://peer.example:8000"
 TASK = {"kind": "task", "id": "t-1", "contextId": "ctx", "status": {"state": "working"}}

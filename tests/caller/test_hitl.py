@@ -12,9 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
-from fleetsim.caller.event_wire import payload
 from fleetsim.caller.hitl import DISPATCHER_PATIENCE_S, HitlMonitor
-from fleetsim.caller.track import Rules
+from fleetsim.events.wire import payload
 from fleetsim.model.card import AgentCard, AgentExtension, Capabilities
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.extensions import (
@@ -26,6 +25,7 @@ from fleetsim.model.extensions import (
 )
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, Decision, OutcomeKind, Question
+from fleetsim.request.track import Rules
 from tests.caller.fleet import Fleet, fleet
 
 QUICK = Rules(poll_interval_s=5.0)

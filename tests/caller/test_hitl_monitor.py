@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.event_wire import payload
-from fleetsim.caller.events import Event, Level
 from fleetsim.caller.hitl import HitlMonitor, Veto
+from fleetsim.events.request import Event, Level
+from fleetsim.events.wire import payload
 from fleetsim.model.extensions import HitlMode, HitlRule, SkillPolicy
 from fleetsim.model.work import Answer, OutcomeKind
 from fleetsim.testbed.runtime import VirtualClock

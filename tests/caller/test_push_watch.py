@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.event_wire import payload
-from fleetsim.caller.events import Level
-from fleetsim.caller.track import Pushing
 from fleetsim.caller.webhooks import SILENT_AFTER, PushWatch
+from fleetsim.events.log import EventLog
+from fleetsim.events.request import Level
+from fleetsim.events.wire import payload
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import OutcomeKind, UpdateSource
+from fleetsim.request.track import Pushing
 from fleetsim.runtime.ports import Runtime
-from tests.caller.steps import Hand, task
+from tests.request.steps import Hand, task
 
 
 class Watched:

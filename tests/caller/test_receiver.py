@@ -13,13 +13,13 @@ from starlette.requests import Request as StarletteRequest
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.account import Accounts
-from fleetsim.caller.event_wire import payload
 from fleetsim.caller.receiver import CallbackReceiver, ReceiverLimits
-from fleetsim.caller.track import Rules
 from fleetsim.caller.webhooks import CallbackTokens
+from fleetsim.events.wire import payload
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.work import OutcomeKind
+from fleetsim.request.track import Rules
 from fleetsim.runtime.ports import Reply, Request
 from fleetsim.testbed.faults import Match
 from tests.caller.fleet import HUB, Fleet, fleet

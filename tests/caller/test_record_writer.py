@@ -12,20 +12,21 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.event_wire import payload
-from fleetsim.caller.events import Level
-from fleetsim.caller.ledger import LedgerBroken, QuestionState, RequestRecord
 from fleetsim.caller.record_writer import RecordWriter
-from fleetsim.caller.step import new_track
-from fleetsim.caller.step.signals import Ask, ResolveQuestion
-from fleetsim.caller.track import Now, Track
+from fleetsim.events.log import EventLog
+from fleetsim.events.request import Level
+from fleetsim.events.wire import payload
+from fleetsim.ledger import LedgerBroken
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.work import Outcome, Question
+from fleetsim.request.machine import new_track
+from fleetsim.request.records import QuestionState, RequestRecord
+from fleetsim.request.signals import Ask, ResolveQuestion
+from fleetsim.request.track import Now, Track
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
-from tests.caller.ledgers import outcome, question, record
-from tests.caller.steps import START
+from tests.ledger.ledgers import outcome, question, record
+from tests.request.steps import START
 
 FULL = NotAccepting("the disk is full")
 QUESTION = question("q-1", "c-1")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.event_log import undeclared_effects
+from fleetsim.events.log import undeclared_effects
 from fleetsim.model.card import AgentCard, AgentExtension, Capabilities
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import (

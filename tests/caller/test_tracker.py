@@ -15,21 +15,22 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.event_wire import payload
-from fleetsim.caller.ledger import LedgerBroken, RequestRecord
 from fleetsim.caller.poll_turns import POLLS_PER_S
-from fleetsim.caller.step.signals import LOOK_WITHIN_S
-from fleetsim.caller.track import Rules, Timer
 from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient
+from fleetsim.events.wire import payload
+from fleetsim.ledger import LedgerBroken
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.event import Snapshot
 from fleetsim.model.task import Artifact, TaskState, TextPart
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, UpdateSource
+from fleetsim.request.records import RequestRecord
+from fleetsim.request.signals import LOOK_WITHIN_S
+from fleetsim.request.track import Rules, Timer
 from fleetsim.testbed.faults import CutAfter, LoseReply, Match, SlowStart, Stall, Status
 from tests.caller.fleet import HUB, Fleet, fleet
-from tests.caller.steps import task
 from tests.caller.test_caller_faults import SCOUT, Counting
+from tests.request.steps import task
 
 NOTHING = {
     "tracks": 0,

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from fleetsim.caller.ledger import EarlyWebhook
-from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.webhooks import EarlyLimits, EarlyWebhooks
+from fleetsim.ledger import EarlyWebhook
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.ports import Runtime
-from tests.caller.ledgers import record, webhook
+from tests.ledger.ledgers import record, webhook
 
 SMALL = EarlyLimits(per_request_max=3, per_agent_max=5, per_agent_bytes_max=100, webhooks_max=7, bytes_max=150)
 

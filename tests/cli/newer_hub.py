@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from fleetsim.caller.ledger.postgres import schema
+from fleetsim.ledger.postgres import schema
 
 _MORE = """DO $$ DECLARE name text; BEGIN
     FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = current_schema() LOOP

@@ -19,8 +19,8 @@ import pytest_asyncio
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.caller.event_wire import payload
 from fleetsim.client.conversation import Conversation
+from fleetsim.events.wire import payload
 from fleetsim.model.errors import FleetsimError, UnknownTarget
 from fleetsim.model.limits import TEXT_CHARS_MAX
 from tests.cli.world import Shell

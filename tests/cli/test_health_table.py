@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.health import Condition, FleetHealth
 from fleetsim.cli.health import figures_of, require_known, show
 from fleetsim.cli.main import CommonOptions
+from fleetsim.health.fleet_health import Condition, FleetHealth
 from fleetsim.model.errors import Blame, ConfigError
 from fleetsim.model.work import Outcome, OutcomeKind
 from fleetsim.sim.figures import METRICS, Expectation

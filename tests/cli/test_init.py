@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.caller.auth import is_answered
-from fleetsim.caller.config import parse_fleet
-from fleetsim.caller.fleet import FleetConfig
-from fleetsim.caller.fleet_written import (
+from fleetsim.ceremony.file import Ceremony, parse_ceremony
+from fleetsim.client.credential import Credential
+from fleetsim.fleet.auth import is_answered
+from fleetsim.fleet.config import parse_fleet
+from fleetsim.fleet.settings import FleetConfig
+from fleetsim.fleet.written import (
     ReadableAgent,
     UnreadableAgent,
     agent_name,
@@ -29,8 +31,6 @@ from fleetsim.caller.fleet_written import (
     starter_ceremony,
     yaml_text,
 )
-from fleetsim.ceremony.file import Ceremony, parse_ceremony
-from fleetsim.client.credential import Credential
 from fleetsim.model.card import AgentCard, AgentSkill
 from fleetsim.model.errors import HttpRefused, Unreachable
 from fleetsim.model.security import requested_schemes

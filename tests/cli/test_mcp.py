@@ -21,14 +21,14 @@ from mcp.client.streamable_http import streamable_http_client
 
 from fleetsim.agent import Agent
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.cli.mcp_server import PATH, serving_http
 from fleetsim.client import HubClient
 from fleetsim.client.hub_tools import tools
+from fleetsim.fleet.settings import AgentEntry, FleetConfig
 from fleetsim.hub.keys import AgentKeys
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime

@@ -16,10 +16,10 @@ import pytest
 import pytest_asyncio
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.events import OutcomeDecided
-from fleetsim.caller.fleet_events import HubStarted
 from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.view import View, ViewBuilder
+from fleetsim.events.fleet import HubStarted
+from fleetsim.events.request import OutcomeDecided
 from fleetsim.sim.recording import RecordingReader, lines_of
 from fleetsim.sim.scenario_events import RunEvent
 from tests.cli.world import Shell

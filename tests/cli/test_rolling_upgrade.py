@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.ledger.postgres.place import Place
-from fleetsim.caller.ledger.postgres.schema import VERSION
+from fleetsim.ledger.postgres.place import Place
+from fleetsim.ledger.postgres.schema import VERSION
 from tests.cli.test_shared_keys import SEALING
 from tests.cli.world import Shell
 from tests.house.tree import TOP

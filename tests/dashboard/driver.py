@@ -12,13 +12,13 @@ from typing import Any
 from textual.pilot import Pilot
 from textual.widget import Widget
 
-from fleetsim.caller.events import Event
 from fleetsim.dashboard.app import FleetApp
 from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.dashboard.screens.pane import Pane
 from fleetsim.dashboard.settings import Settings
 from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.dashboard.widgets import Grid, Lines
+from fleetsim.events.request import Event
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.parts import ListedPart
 from tests.dashboard.journal import NOW, Journal, an_hour

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fleetsim.caller.events import Event, Level
+from fleetsim.events.request import Event, Level
 from tests.recorded import recorded
 
 NOW = datetime(2026, 11, 21, 13, 55, 59, 400_000, tzinfo=UTC)

@@ -8,8 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from fleetsim.caller.event_wire import to_wire
-from fleetsim.caller.events import Event, OutcomeDecided
+from fleetsim.events.request import Event, OutcomeDecided
+from fleetsim.events.wire import to_wire
 from fleetsim.sim.recording import FORMAT
 from tests.dashboard.driver import EVENTS
 from tests.dashboard.journal import NOW

@@ -9,11 +9,11 @@ from datetime import timedelta
 import pytest
 from textual.widgets import Input, TextArea
 
-from fleetsim.caller.fleet_events import HubStopping
 from fleetsim.dashboard.app import DRAWS_PER_S
 from fleetsim.dashboard.screens.inbox import InboxPane
 from fleetsim.dashboard.theme import THEMES
 from fleetsim.dashboard.widgets import Page
+from fleetsim.events.fleet import HubStopping
 from fleetsim.model.errors import NotAccepting, UnknownTarget
 from tests.dashboard.driver import EVENTS, asking, showing
 from tests.dashboard.journal import NOW, Journal, flood

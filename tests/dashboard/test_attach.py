@@ -11,23 +11,23 @@ import pytest
 
 from fleetsim import __version__
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.events import Event
-from fleetsim.caller.ledger import LedgerLimits
-from fleetsim.caller.ledger.sqlite import SqliteLedger
-from fleetsim.caller.ledger.sqlite.storage import InlineStorage
 from fleetsim.cli.controls import AttachedControls, HubControls
 from fleetsim.cli.dashboard import version_note
 from fleetsim.client.hub_client import HubClient
 from fleetsim.client.hub_events import HubEvents
 from fleetsim.dashboard.feed import AttachedFeed
+from fleetsim.events.request import Event
+from fleetsim.ledger import LedgerLimits
+from fleetsim.ledger.sqlite import SqliteLedger
+from fleetsim.ledger.sqlite.storage import InlineStorage
 from fleetsim.model.errors import AuthRefused, HttpRefused, UnknownTarget, Unreachable, WireError
 from fleetsim.model.task import DataPart, FilePart
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.faults import CutAfter, Match
-from tests.caller.ledgers import opener
 from tests.cli.world import Shell
 from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.ledger.ledgers import opener
 
 
 async def next_events(feed: AsyncIterator[Sequence[Event]], count: int) -> list[Event]:

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.cli.dashboard import live_feed
 from fleetsim.client.hub_client import HubClient
 from fleetsim.client.hub_events import HubEvents
 from fleetsim.dashboard.app import FleetApp
 from fleetsim.dashboard.controls import Controls
 from fleetsim.dashboard.feed import AttachedFeed, EventFeed
+from fleetsim.fleet.settings import AgentEntry, FleetConfig
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime

@@ -9,7 +9,6 @@ from functools import cache
 import pytest
 from rich.text import Text
 
-from fleetsim.caller.events import Event
 from fleetsim.dashboard import chrome
 from fleetsim.dashboard.actions import ACTIONS
 from fleetsim.dashboard.chrome import Link, LinkState, ScreenName, Size
@@ -20,6 +19,7 @@ from fleetsim.dashboard.screens import ceremonies, events, fleet, inbox, tasks
 from fleetsim.dashboard.text import Column, TableRow, layout
 from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.dashboard.view_tasks import TaskDetail
+from fleetsim.events.request import Event
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.text import neutralise
 from tests.dashboard.driver import fold_view, showing

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.event_wire import payload
-from fleetsim.caller.events import Event
-from fleetsim.caller.fleet_events import HubStarted
 from fleetsim.dashboard.feed import LiveFeed
+from fleetsim.events.fleet import HubStarted
+from fleetsim.events.log import EventLog
+from fleetsim.events.request import Event
+from fleetsim.events.wire import payload
 from fleetsim.runtime.ports import Runtime
 from tests.dashboard.journal import an_hour
 

@@ -24,7 +24,7 @@ import pytest
 from rich.text import Text
 
 import fleetsim.dashboard
-from fleetsim.caller.events import Event
+from fleetsim.events.request import Event
 from fleetsim.model.text import neutralise
 from tests.dashboard.driver import showing
 from tests.dashboard.escapes import WALK, foreign, typed

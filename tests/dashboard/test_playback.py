@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.events import Event, RequestAccepted
 from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.dashboard.view_scenario import RunBuckets, RunState
+from fleetsim.events.request import Event, RequestAccepted
 from fleetsim.model.errors import ConfigError
 from fleetsim.sim.recording import RecordingReader
 from fleetsim.sim.report import report_of

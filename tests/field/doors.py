@@ -29,15 +29,15 @@ from mcp.client.stdio import stdio_client
 from mcp.types import CallToolResult
 
 from fleetsim.api.part_rows import body_part, read_part_row
-from fleetsim.caller.config import parse_fleet
-from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.cli.ask import reply_command
 from fleetsim.cli.controls import HubControls
 from fleetsim.client import AgentClient, HubClient, SentTask
 from fleetsim.dashboard.view import ViewBuilder
+from fleetsim.fleet.config import parse_fleet
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import DataPart, FilePart, Part
 from fleetsim.runtime.ports import Runtime

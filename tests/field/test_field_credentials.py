@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.auth import read_auth
-from fleetsim.caller.config import parse_fleet
 from fleetsim.client import AgentClient
+from fleetsim.fleet.auth import read_auth
+from fleetsim.fleet.config import parse_fleet
 from tests.cli.world import Shell
 from tests.field.doors import (
     ApiDoor,

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fleetsim.caller.config import parse_fleet
 from fleetsim.ceremony.cron import next_slot, parse_cron
 from fleetsim.ceremony.file import parse_ceremony
+from fleetsim.fleet.config import parse_fleet
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.yaml import load
 from tests.fuzz.target import Target, mutated

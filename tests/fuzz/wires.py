@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from fleetsim.caller.step.following import task_id_of
 from fleetsim.client.stream import FrameReader, read_frame
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConnectionLost, LimitReached, RpcError, TimedOut, WireError
 from fleetsim.model.event import fold
 from fleetsim.model.extensions import read_extras
+from fleetsim.request.following import task_id_of
 from fleetsim.runtime.ports import IncomingResponse
 from fleetsim.runtime.sse import read_events
 from fleetsim.wire import jsonrpc

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.step.ending import cause_of
 from fleetsim.model import errors
 from fleetsim.model.errors import FleetsimError, HttpRefused
 from fleetsim.model.task import TERMINAL, TaskState
 from fleetsim.model.work import BLAME, Cause, OutcomeKind
+from fleetsim.request.ending import cause_of
 from tests.house.tree import parsed, sources
 
 ROOT = Path(__file__).parent.parent.parent
@@ -23,7 +23,8 @@ ELSEWHERE = {OutcomeKind.UNDELIVERABLE: {Cause.PROTOCOL, Cause.LIMIT_REACHED, Ca
 
 def endings() -> Iterator[tuple[str, OutcomeKind, set[Cause]]]:
     """Where the caller ends a request itself, as which kind, and the causes it may name there."""
-    for path in sorted((ROOT / "fleetsim" / "caller").rglob("*.py")):
+    folders = [ROOT / "fleetsim" / package for package in ("caller", "request", "ledger")]
+    for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
             for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):

@@ -11,11 +11,11 @@ import click
 import pytest
 import yaml
 
-from fleetsim.caller.ledger.postgres.secrets import FILE_VARIABLE, VARIABLE
 from fleetsim.cli.up import up
 from fleetsim.hub.endpoints import A2A_PATH, ENDPOINTS
 from fleetsim.hub.http import WAIT_S_MAX
 from fleetsim.hub.streams import KEEPALIVE_S
+from fleetsim.ledger.postgres.secrets import FILE_VARIABLE, VARIABLE
 from fleetsim.runtime.limits import ServerLimits
 from tests.house.tree import TOP
 

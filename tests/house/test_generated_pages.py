@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.event_wire import event_classes
+from fleetsim.events.wire import event_classes
 
 pytestmark = pytest.mark.slow
 

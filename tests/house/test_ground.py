@@ -82,7 +82,7 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 
 def test_modules_that_pages_name_exist() -> None:
-    """``caller/step/machine.py`` or ``caller/step`` in backticks; a name alone (``salvage.KEYS``) is not looked at."""
+    """``request/machine.py`` or ``request`` in backticks; a name alone (``salvage.KEYS``) is not looked at."""
     packages = "|".join(sorted(path.name for path in (TOP / "fleetsim").iterdir() if path.is_dir()))
     pages = [TOP / "CONTRIBUTING.md", TOP / "docs" / "ARCHITECTURE.md", *(TOP / "docs").glob("explanation/*.md")]
     named = [

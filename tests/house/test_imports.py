@@ -17,7 +17,7 @@ from tests.house.tree import TOP, parsed, shown, sources
 pytestmark = pytest.mark.slow
 
 HEAVY = ("textual", "rich", "starlette", "uvicorn", "httptools", "httpx", "pydantic", "sqlite3", "hypothesis", "pytest")
-ONLY_WITH_A_HUB = ("textual", "pydantic", "httpx", "fleetsim.caller.events", "fleetsim.client.hub_client")
+ONLY_WITH_A_HUB = ("textual", "pydantic", "httpx", "fleetsim.events.request", "fleetsim.client.hub_client")
 """What `fleetsim send URL` can do without: each adds to the time before the first byte goes out."""
 
 
@@ -39,7 +39,7 @@ def loaded_by(statement: str) -> set[str]:
             "fleetsim.wire.dialect",
             ("textual", "rich", "starlette", "uvicorn", "httptools", "httpx", "asyncio", "socket"),
         ),
-        ("fleetsim.caller.step", ("textual", "starlette", "uvicorn", "httptools", "httpx")),
+        ("fleetsim.request", ("textual", "starlette", "uvicorn", "httptools", "httpx")),
         ("fleetsim.dashboard.view", ("textual", "rich", "starlette", "uvicorn", "httptools", "httpx")),
         ("fleetsim.cli.main", ("textual", "hypothesis", "pytest")),
         ("fleetsim.cli.send", ONLY_WITH_A_HUB),

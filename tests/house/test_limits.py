@@ -8,12 +8,12 @@ from typing import get_type_hints
 import pytest
 
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.caller.ledger import LedgerLimits
 from fleetsim.caller.receiver import ReceiverLimits
-from fleetsim.caller.track import Rules
 from fleetsim.client import ClientLimits, hub_client
 from fleetsim.hub import http as hub_http
+from fleetsim.ledger import LedgerLimits
 from fleetsim.model.limits import PARTS_BYTES_MAX, ROW_BYTES_MAX, TEXT_CHARS_MAX
+from fleetsim.request.track import Rules
 from fleetsim.runtime import webhook
 from fleetsim.runtime.ports import Limits
 from fleetsim.runtime.sse import StreamLimits

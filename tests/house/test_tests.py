@@ -57,7 +57,7 @@ SLEEPERS: dict[str, str] = {
     "tests/storms/crash.py": "kills real processes at moments drawn by chance",
     "tests/storms/caller_kill.py": "kills real processes at moments drawn by chance",
     "tests/client/test_client_sockets.py": "a server in a thread says that it has started, and rings no bell",
-    "tests/caller/test_ledger_storage.py": "a job that holds the database's own thread for a while",
+    "tests/ledger/test_ledger_storage.py": "a job that holds the database's own thread for a while",
 }
 """Path: what in it is real and slow, and cannot be waited for otherwise."""
 

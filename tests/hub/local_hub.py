@@ -10,24 +10,24 @@ from pathlib import Path
 from typing import Any
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
-from fleetsim.caller.channels.channel import Channel
-from fleetsim.caller.config import FleetFile, load_fleet
-from fleetsim.caller.events import Event
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
-from fleetsim.caller.ledger import Ledger, LedgerLimits
-from fleetsim.caller.ledger.sqlite import SqliteLedger
-from fleetsim.caller.ledger.sqlite.storage import InlineStorage
+from fleetsim.channels.channel import Channel
 from fleetsim.client.hub_client import HubClient
+from fleetsim.events.request import Event
+from fleetsim.fleet.config import FleetFile, load_fleet
+from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub, Tracer
 from fleetsim.hub.keys import AgentKeys, HubKeys
 from fleetsim.hub.state import HubAddress
+from fleetsim.ledger import Ledger, LedgerLimits
+from fleetsim.ledger.sqlite import SqliteLedger
+from fleetsim.ledger.sqlite.storage import InlineStorage
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.testbed.asgi import App
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import MemoryFiles, virtual_runtime
-from tests.caller.ledgers import opener
 from tests.event_schema import unfit
+from tests.ledger.ledgers import opener
 
 HUB = "http://hub.example:8080"
 SECURE_HUB = "https://hub.example:8443"

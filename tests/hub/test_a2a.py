@@ -18,14 +18,14 @@ from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.durable import TaskFile
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.store import Store
-from fleetsim.caller.auth import AuthEntry
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, SkillEntry
-from fleetsim.caller.ledger import LedgerLimits
-from fleetsim.caller.ledger.sqlite import SqliteLedger
-from fleetsim.caller.ledger.sqlite.storage import InlineStorage
 from fleetsim.client import AgentClient, Credential, SentTask
+from fleetsim.fleet.auth import AuthEntry
+from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings, SkillEntry
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub
+from fleetsim.ledger import LedgerLimits
+from fleetsim.ledger.sqlite import SqliteLedger
+from fleetsim.ledger.sqlite.storage import InlineStorage
 from fleetsim.model.call import GetExtendedCard, GetTask, SendMessage
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import AuthRefused, Blame, InvalidParams, TaskNotFound, UnknownTarget
@@ -35,9 +35,9 @@ from fleetsim.model.task import Message, Role, Task, TaskState, TextPart
 from fleetsim.model.work import Answer, Cause, OutcomeKind, SkillRequest
 from fleetsim.testbed.asgi import App
 from fleetsim.testbed.runtime import virtual_runtime
-from tests.caller.ledgers import opener
 from tests.hub.local_hub import AGENTS, HUB, KEY, KEYS, LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
+from tests.ledger.ledgers import opener
 
 DIALECTS = ("1.0", "0.3", "0.1")
 NEAR = "http://near.example:8080"

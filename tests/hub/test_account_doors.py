@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fleetsim.caller.account import Account, AccountLimits, Accounts
-from fleetsim.caller.fleet_events import AccountLimited
+from fleetsim.events.fleet import AccountLimited
 from fleetsim.hub.api import MetricsEndpoint
 from fleetsim.runtime.inbound import ABORT, EventStreamResponse, PacedResponse, Refusal, away
 from fleetsim.runtime.ports import Reply

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.fleet_events import ConfigRejected
 from fleetsim.cli.render import HIDDEN, SafeFormatter
+from fleetsim.events.fleet import ConfigRejected
 from fleetsim.hub.keys import ADMIN, RESERVED, AgentKeys, Keyring, Principal
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.testbed.runtime import MemoryFiles

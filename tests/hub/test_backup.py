@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.ledger import LedgerCopied
-from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.backup import back_up, restore
 from fleetsim.hub.state import StateDir
+from fleetsim.ledger import LedgerCopied
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime import failpoints
 from fleetsim.runtime.ports import Runtime
-from tests.caller.ledgers import START, at, question, record
+from tests.ledger.ledgers import START, at, question, record
 
 NAMES = ("ledger.db", "a2a-tasks.db", "api-key", "callback-keys.json")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.channels.channel import Channel, Destination, SinkKind
 from fleetsim.ceremony.written import written
+from fleetsim.channels.channel import Channel, Destination, SinkKind
 from tests.hub.local_hub import FOLDER, KEY, LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.test_ownership import told

@@ -16,11 +16,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.ceremonies.runs import run_facts
-from fleetsim.caller.channels.channel import Channel, Destination, SinkKind
-from fleetsim.caller.event_log import Subscription
-from fleetsim.caller.events import Event
-from fleetsim.caller.fleet_events import CeremoniesLoaded, CeremonyCompleted, CeremonyFired, NoticeDelivered
+from fleetsim.ceremonies.runs import run_facts
+from fleetsim.channels.channel import Channel, Destination, SinkKind
+from fleetsim.events.fleet import CeremoniesLoaded, CeremonyCompleted, CeremonyFired, NoticeDelivered
+from fleetsim.events.log import Subscription
+from fleetsim.events.request import Event
 from fleetsim.hub.hub import Hub
 from fleetsim.testbed.asgi import App
 from fleetsim.testbed.runtime import VirtualClock

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.ledger import EarlyWebhook
-from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.webhooks import CallbackTokens
+from fleetsim.ledger import EarlyWebhook
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Request, Runtime

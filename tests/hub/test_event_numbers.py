@@ -10,21 +10,21 @@ from typing import NamedTuple, TypeVar
 
 import pytest
 
-from fleetsim.caller.event_log import KEEP_MAX
-from fleetsim.caller.events import OutcomeDecided, RequestAccepted, StreamBroken
-from fleetsim.caller.fleet_events import ConfigRejected
-from fleetsim.caller.ledger import LedgerLimits
-from fleetsim.caller.ledger.sqlite import SqliteLedger
-from fleetsim.caller.ledger.sqlite.storage import InlineStorage, Operation
+from fleetsim.events.fleet import ConfigRejected
+from fleetsim.events.log import KEEP_MAX
+from fleetsim.events.request import OutcomeDecided, RequestAccepted, StreamBroken
 from fleetsim.hub import journal
 from fleetsim.hub.journal import GATHER_S, HOLD_S
+from fleetsim.ledger import LedgerLimits
+from fleetsim.ledger.sqlite import SqliteLedger
+from fleetsim.ledger.sqlite.storage import InlineStorage, Operation
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.sse import read_events
 from fleetsim.sim.hubs import DiskSession, SimulatedDisk
-from tests.caller.ledgers import opener
 from tests.hub.local_hub import HUB, LocalHub, local_hub, worker
 from tests.hub.test_event_streams import stream
+from tests.ledger.ledgers import opener
 
 T = TypeVar("T")
 

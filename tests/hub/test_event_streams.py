@@ -13,16 +13,16 @@ from urllib.parse import urlsplit
 import pytest
 from msgspec.structs import replace
 
-from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.event_wire import to_wire
-from fleetsim.caller.events import Event
-from fleetsim.caller.fleet import FleetConfig, FleetSettings
-from fleetsim.caller.fleet_events import ConfigRejected
-from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.events.fleet import ConfigRejected
+from fleetsim.events.log import EventLog
+from fleetsim.events.request import Event
+from fleetsim.events.wire import to_wire
+from fleetsim.fleet.settings import FleetConfig, FleetSettings
 from fleetsim.hub import streams
 from fleetsim.hub.journal import BATCH_MAX
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.streams import KEEPALIVE_S, STREAMS_MAX, STREAMS_PER_AGENT_MAX, EventFrames, topic_fits
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.sse import read_events

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, Effect, SkillContext, SkillFailed
-from fleetsim.caller.auth import AuthEntry
 from fleetsim.client.hub_tools import RESULT_CHARS_MAX
+from fleetsim.fleet.auth import AuthEntry
 from tests.hub.local_hub import KEY, LocalHub, local_hub
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.test_workstacean import call, said

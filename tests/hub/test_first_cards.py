@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.cards import FIRST_READ_S_MAX
+from fleetsim.fleet.cards import FIRST_READ_S_MAX
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import OutcomeKind, SkillRequest

@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from fleetsim.caller.event_wire import payload
 from fleetsim.client import AgentClient
 from fleetsim.client.hub_client import HubClient
+from fleetsim.events.wire import payload
 from fleetsim.model.errors import NotAccepting
 from fleetsim.testbed.faults import LoseReply, Match
 from tests.hub.local_hub import HUB, SECURE_HUB, LocalHub, local_hub, worker

@@ -12,18 +12,18 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.skills import SkillFailed
-from fleetsim.caller.event_wire import PAYLOAD_MEMBERS, event_classes, from_wire, to_wire
-from fleetsim.caller.events import Event, Excerpt, OutcomeDecided
-from fleetsim.caller.fleet_events import ConfigLoaded, ConfigReloaded, HealthChanged, WebhooksDegraded
 from fleetsim.dashboard.view import ViewBuilder
 from fleetsim.dashboard.view_fleet import PushState
+from fleetsim.events.fleet import ConfigLoaded, ConfigReloaded, HealthChanged, WebhooksDegraded
+from fleetsim.events.request import Event, Excerpt, OutcomeDecided
+from fleetsim.events.wire import PAYLOAD_MEMBERS, event_classes, from_wire, to_wire
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.task import JsonObject
 from fleetsim.model.work import Cause, OutcomeKind, SkillRequest, UpdateSource
 from fleetsim.testbed.faults import Match, Status
-from tests.caller import ledgers
 from tests.hub.local_hub import LocalHub, local_hub
+from tests.ledger import ledgers
 
 QUINN = "http://quinn.example:8000"
 

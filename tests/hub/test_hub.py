@@ -7,12 +7,12 @@ import pytest
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.skills import Effect
-from fleetsim.caller.cards import AgentView
-from fleetsim.caller.event_wire import payload
-from fleetsim.caller.events import Event, UpdateIgnored
-from fleetsim.caller.fleet import AgentEntry, FleetSettings
-from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.events.request import Event, UpdateIgnored
+from fleetsim.events.wire import payload
+from fleetsim.fleet.cards import AgentView
+from fleetsim.fleet.settings import AgentEntry, FleetSettings
 from fleetsim.hub.agents import callback_base, route_of
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.errors import Blame, NotAccepting
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Runtime

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.channels.alert_monitor import LOOK_S
-from fleetsim.caller.channels.alerts import AlertSettings
-from fleetsim.caller.channels.channel import Channel, Destination, SinkKind
-from fleetsim.caller.events import Level
-from fleetsim.caller.fleet_events import AlertRaised
+from fleetsim.channels.alert_monitor import LOOK_S
+from fleetsim.channels.alerts import AlertSettings
+from fleetsim.channels.channel import Channel, Destination, SinkKind
+from fleetsim.events.fleet import AlertRaised
+from fleetsim.events.request import Level
 from fleetsim.model.work import SkillRequest
 from fleetsim.testbed.runtime import MemoryPrograms
 from tests.hub.local_hub import AGENTS, LocalHub, local_hub, worker

@@ -10,7 +10,7 @@ import pytest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from fleetsim.caller.events import UpdateIgnored
+from fleetsim.events.request import UpdateIgnored
 from fleetsim.hub import api
 from fleetsim.hub.api import build_app
 from fleetsim.hub.http import BODY_BYTES_MAX, hosts_of

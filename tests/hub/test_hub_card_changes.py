@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.auth import AuthEntry
+from fleetsim.fleet.auth import AuthEntry
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.testbed.faults import EditChunk, Match, Status
 from tests.hub.local_hub import LocalHub, local_hub, worker

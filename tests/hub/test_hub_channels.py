@@ -6,8 +6,8 @@ import asyncio
 import json
 from typing import Any
 
-from fleetsim.caller.channels.channel import Channel, Destination, SinkKind
-from fleetsim.caller.fleet_events import ConfigReloaded
+from fleetsim.channels.channel import Channel, Destination, SinkKind
+from fleetsim.events.fleet import ConfigReloaded
 from fleetsim.testbed.runtime import MemoryPrograms
 from tests.hub.local_hub import AGENTS, KEY, LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.event_wire import payload
-from fleetsim.caller.events import Level
+from fleetsim.events.request import Level
+from fleetsim.events.wire import payload
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.testbed.faults import EditChunk, LoseReply, Match
 from tests.hub.local_hub import LocalHub, local_hub

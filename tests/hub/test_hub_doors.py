@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from fleetsim.caller.event_wire import payload
+from fleetsim.events.wire import payload
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from tests.hub.local_hub import local_hub, worker
 

@@ -13,14 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.event_wire import payload
-from fleetsim.caller.events import Level
-from fleetsim.caller.ledger import LedgerBroken, Phase
-from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client.hub_client import HubClient
+from fleetsim.events.request import Level
+from fleetsim.events.wire import payload
 from fleetsim.hub.state import StateDir
+from fleetsim.ledger import LedgerBroken
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
+from fleetsim.request.records import Phase
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.faults import EditChunk, EditRequest, LoseRequest, Match, SlowStart

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.fleet.settings import AgentEntry, FleetConfig
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.ports import Request, Runtime
 from fleetsim.runtime.real import running_runtime

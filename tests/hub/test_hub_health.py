@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from fleetsim.agent import SkillContext
-from fleetsim.caller.event_wire import payload
-from fleetsim.caller.health import AgentHealth, HealthWord
-from fleetsim.caller.track import BUILT_IN, Rate, Rates
+from fleetsim.events.wire import payload
+from fleetsim.health.fleet_health import AgentHealth, HealthWord
 from fleetsim.model.work import Answer, Decision, Outcome, SkillRequest
+from fleetsim.request.track import BUILT_IN, Rate, Rates
 from fleetsim.testbed.faults import Match, Status
 from tests.hub.local_hub import LocalHub, local_hub, worker
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.event_wire import payload
+from fleetsim.events.wire import payload
 from tests.broken.build import breaks
 from tests.broken.editors import edit_frames, inside, kind_of
 from tests.hub.local_hub import local_hub

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.event_wire import payload
+from fleetsim.events.wire import payload
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.limits import PARTS_BYTES_MAX, TooMuch
 from fleetsim.model.parts import content_of

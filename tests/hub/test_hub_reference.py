@@ -7,14 +7,14 @@ from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
 from fleetsim.api.bodies import AnswerBody, RequestBody
-from fleetsim.caller.event_wire import camel
-from fleetsim.caller.fleet import AgentFile, FleetSettings
-from fleetsim.caller.health import FleetHealth, HealthWord
-from fleetsim.caller.outcome_stats import OutcomeStats
-from fleetsim.caller.track import BUILT_IN
 from fleetsim.ceremony.file import CeremonyFile
+from fleetsim.events.wire import camel
+from fleetsim.fleet.settings import AgentFile, FleetSettings
+from fleetsim.health.fleet_health import FleetHealth, HealthWord
+from fleetsim.health.outcome_stats import OutcomeStats
 from fleetsim.hub.api import Api
 from fleetsim.hub.hub import Hub
+from fleetsim.request.track import BUILT_IN
 from fleetsim.testbed.loop import START
 from tests.hub.local_hub import local_hub, worker
 

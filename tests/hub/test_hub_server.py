@@ -11,23 +11,23 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fleetsim.caller.event_wire import payload
-from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.fleet_events import LoopStalled
-from fleetsim.caller.ledger import LedgerLimits
-from fleetsim.caller.ledger.sqlite import open_ledger
-from fleetsim.caller.ledger.sqlite.ledger import SqliteLedger
-from fleetsim.caller.ledger.sqlite.storage import InlineStorage
 from fleetsim.client.hub_client import HubClient
+from fleetsim.events.fleet import LoopStalled
+from fleetsim.events.wire import payload
+from fleetsim.fleet.settings import AgentEntry, FleetConfig
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
+from fleetsim.ledger import LedgerLimits
+from fleetsim.ledger.sqlite import open_ledger
+from fleetsim.ledger.sqlite.ledger import SqliteLedger
+from fleetsim.ledger.sqlite.storage import InlineStorage
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.failpoints import installed
 from fleetsim.runtime.ports import Request
 from fleetsim.runtime.protocol import GuardedProtocol
 from fleetsim.runtime.real import running_runtime
-from tests.caller.ledgers import opener
 from tests.hub.local_hub import worker
+from tests.ledger.ledgers import opener
 
 pytestmark = pytest.mark.sockets
 

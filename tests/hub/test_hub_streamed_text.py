@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.event_wire import payload
 from fleetsim.cli.terminal import LivePieces
+from fleetsim.events.wire import payload
 from tests.broken.catalogue import mutant
 from tests.hub.local_hub import LocalHub, local_hub
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
-from fleetsim.caller.event_wire import payload
-from fleetsim.caller.events import Excerpt, StreamReceived
 from fleetsim.cli.controls import HubControls
 from fleetsim.client import AgentClient
 from fleetsim.client.hub_client import HubClient
+from fleetsim.events.request import Excerpt, StreamReceived
+from fleetsim.events.wire import payload
 from fleetsim.model.limits import EXCERPT_CHARS_MAX, TEXT_CHARS_MAX, TooMuch, TooMuchText
 from tests.hub.local_hub import LocalHub, local_hub, worker
 

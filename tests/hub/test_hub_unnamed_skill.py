@@ -11,18 +11,18 @@ import pytest
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.skills import Effect
-from fleetsim.caller.event_wire import payload
-from fleetsim.caller.fleet import SkillEntry
-from fleetsim.caller.ledger import RequestRecord
-from fleetsim.caller.ledger.bodies import decoder, encode
+from fleetsim.events.wire import payload
+from fleetsim.fleet.settings import SkillEntry
+from fleetsim.ledger.bodies import decoder, encode
 from fleetsim.model.card import AgentCard, AgentExtension, Capabilities
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.extensions import HITL_MODE, HitlMode, HitlRule, read_declared
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest, skill_hint
+from fleetsim.request.records import RequestRecord
 from fleetsim.testbed.faults import Status
-from tests.caller.ledgers import record
 from tests.hub.local_hub import LocalHub, local_hub, worker
 from tests.hub.test_hub_card_changes import CARD, POLLED, QUINN, change_card
+from tests.ledger.ledgers import record
 
 DIALECTS = ("0.1", "0.3", "1.0")
 

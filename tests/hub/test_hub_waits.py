@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from fleetsim.caller.event_wire import payload
 from fleetsim.client import ClientLimits
+from fleetsim.events.wire import payload
 from fleetsim.testbed import faults
 from fleetsim.testbed.faults import Match
 from tests.hub.local_hub import local_hub, worker

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.ledger import LeaseLost
+from fleetsim.ledger import LeaseLost
 from fleetsim.model.work import Answer, SkillRequest
 from tests.hub.local_hub import local_hub
 

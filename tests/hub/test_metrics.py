@@ -17,21 +17,21 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
 import fleetsim
-from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import OutcomeDecided
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
-from fleetsim.caller.fleet_events import CeremoniesLoaded, CeremonyCompleted, CeremonyMissed
-from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.events.fleet import CeremoniesLoaded, CeremonyCompleted, CeremonyMissed
+from fleetsim.events.log import EventLog
+from fleetsim.events.request import OutcomeDecided
+from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.hub.api import MetricsEndpoint
 from fleetsim.hub.metrics import CEREMONIES_MAX, SKILLS_PER_AGENT_MAX, Metrics
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.errors import FleetsimError
 from fleetsim.runtime.ports import Reply, Request, Runtime
 from fleetsim.runtime.real import running_runtime
-from tests.caller import ledgers
 from tests.caller.fleet import FixedFleet
 from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.ledger import ledgers
 
 Figures = dict[str, float]
 CEREMONY = "id: daily\nname: Daily\nschedule: '0 14 * * *'\nskill: echo\ntargets: [quinn]\nenabled: true\n"

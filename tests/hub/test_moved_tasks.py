@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.event_wire import payload
+from fleetsim.events.wire import payload
 from fleetsim.model.call import GetTask
 from fleetsim.model.task import Artifact, Message, Role, Task, TaskState, TaskStatus, TextPart
 from fleetsim.model.work import Answer, OutcomeKind, SkillRequest

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from fleetsim.caller.ceremonies.scheduler import Scheduler
-from fleetsim.caller.channels.channel import Channel, Destination, SinkKind
-from fleetsim.caller.fleet_events import CeremonyCompleted, NoticeFailed
-from fleetsim.caller.ledger import RunStatus
+from fleetsim.ceremonies.scheduler import Scheduler
+from fleetsim.channels.channel import Channel, Destination, SinkKind
+from fleetsim.events.fleet import CeremonyCompleted, NoticeFailed
+from fleetsim.ledger import RunStatus
 from fleetsim.testbed.runtime import VirtualClock
 from tests.hub.local_hub import FOLDER, LocalHub, local_hub, worker
 from tests.hub.test_hub_channels import told

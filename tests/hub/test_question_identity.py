@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.channels.channel import Channel, Destination, SinkKind
+from fleetsim.channels.channel import Channel, Destination, SinkKind
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from tests.client.scripted import CARD, ScriptedAgent, task
 from tests.hub.local_hub import LocalHub, local_hub

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.channels.channel import Channel, Destination, SinkKind
+from fleetsim.channels.channel import Channel, Destination, SinkKind
 from fleetsim.model.work import Answer, SkillRequest
 from tests.hub.local_hub import LocalHub, local_hub, worker
 from tests.hub.test_hub_channels import told

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.channels.alerts import AlertSettings
-from fleetsim.caller.channels.channel import Channel, Destination, SinkKind
-from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.channels.alerts import AlertSettings
+from fleetsim.channels.channel import Channel, Destination, SinkKind
 from fleetsim.dashboard.view import ViewBuilder
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.testbed.runtime import VirtualClock
 from tests.hub.local_hub import LocalHub, local_hub, worker
 from tests.storms.sqlite_vfs import FULL, IOERR, WHY_NOT, Disk, Step, available

@@ -11,10 +11,10 @@ import pytest
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.builtin import PROFILES, profile_agent
-from fleetsim.caller.auth import AuthEntry
-from fleetsim.caller.event_wire import payload
 from fleetsim.cli.agent import first_command
 from fleetsim.client import AgentClient
+from fleetsim.events.wire import payload
+from fleetsim.fleet.auth import AuthEntry
 from fleetsim.model.errors import AuthRefused, Blame
 from fleetsim.model.work import Cause, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Request as Sent

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent
-from fleetsim.caller.event_wire import payload
-from fleetsim.caller.events import Level
-from fleetsim.caller.ledger import LedgerLimits
-from fleetsim.caller.ledger.sqlite import SqliteLedger
-from fleetsim.caller.ledger.sqlite.storage import InlineStorage
+from fleetsim.events.request import Level
+from fleetsim.events.wire import payload
 from fleetsim.hub.hub import Hub
+from fleetsim.ledger import LedgerLimits
+from fleetsim.ledger.sqlite import SqliteLedger
+from fleetsim.ledger.sqlite.storage import InlineStorage
 from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.testbed.faults import Match, Status
-from tests.caller.ledgers import opener
 from tests.hub.local_hub import AGENTS, HUB, LocalHub, local_hub, worker
 from tests.hub.test_hub_card_changes import posts
+from tests.ledger.ledgers import opener
 
 SOON_S = 5.0
 """Within so many seconds a changed file is in force."""

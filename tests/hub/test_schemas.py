@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from fleetsim.caller.event_wire import to_wire
-from fleetsim.caller.fleet_written import AGENTS_SCHEMA, CEREMONY_SCHEMA
+from fleetsim.events.wire import to_wire
+from fleetsim.fleet.written import AGENTS_SCHEMA, CEREMONY_SCHEMA
 from fleetsim.hub.schemas import API_SCHEMA, EVENTS_SCHEMA, of_file
 from fleetsim.runtime.yaml import load
 from fleetsim.sim.scenario import Scenario
@@ -19,7 +19,7 @@ from tests.event_schema import published
 from tests.hub.local_hub import local_hub, worker
 
 TOP = Path(__file__).resolve().parents[2]
-DATA = TOP / "tests" / "caller" / "data" / "workstacean"
+DATA = TOP / "tests" / "fleet" / "data" / "workstacean"
 
 
 def problems(schema: str, value: Any) -> list[str]:

@@ -13,16 +13,16 @@ import asyncpg
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.events import OutcomeDecided
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
-from fleetsim.caller.ledger.postgres.ledger import open_postgres
-from fleetsim.caller.ledger.postgres.place import Place
 from fleetsim.cli.controls import AttachedControls, HubControls
 from fleetsim.cli.dashboard import live_feed
 from fleetsim.client.hub_client import HubClient
+from fleetsim.events.request import OutcomeDecided
+from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.server import running_hub
+from fleetsim.ledger.postgres.ledger import open_postgres
+from fleetsim.ledger.postgres.place import Place
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.ports import Limits, Request, Runtime

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.config import parse_fleet
 from fleetsim.ceremony.file import parse_ceremony
+from fleetsim.fleet.config import parse_fleet
 from fleetsim.runtime.yaml import load
 
 TOP = Path(__file__).resolve().parents[2]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from fleetsim.agent.card_signer import CardSigner
-from fleetsim.caller.fleet import SkillEntry
 from fleetsim.client import AgentClient
 from fleetsim.client.card_trust import CardTrust
+from fleetsim.fleet.settings import SkillEntry
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import Outcome
 from fleetsim.testbed.asgi import App, Receive, Scope, Send

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.cards import AgentView
-from fleetsim.caller.fleet import AgentEntry
-from fleetsim.caller.health import Condition
+from fleetsim.fleet.cards import AgentView
+from fleetsim.fleet.settings import AgentEntry
+from fleetsim.health.fleet_health import Condition
 from fleetsim.hub.agents import (
     FoundSkill,
     SkillQuery,
@@ -17,7 +17,7 @@ from fleetsim.hub.agents import (
 )
 from fleetsim.model.card import AgentCard, AgentExtension, AgentSkill, Capabilities
 from fleetsim.model.extensions import EFFECT_DOMAIN
-from tests.caller.test_health import NOW, folded, outcome
+from tests.health.test_health import NOW, folded, outcome
 
 OPENS = {"domain": "board", "path": "bugs.open", "delta": 1, "confidence": 0.9}
 CLOSES = {"domain": "board", "path": "bugs.open", "delta": -1, "confidence": 0.8}

@@ -31,11 +31,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.fleet_events import CeremonyCompleted, WebhookAccepted
-from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.events.fleet import CeremonyCompleted, WebhookAccepted
+from fleetsim.fleet.settings import AgentEntry, FleetConfig
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.tracing import Tracing, tracing_of
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.runtime.inbound import read_traceparent
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.real import running_runtime

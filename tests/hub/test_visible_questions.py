@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.event_wire import payload
-from fleetsim.caller.ledger import LedgerLimits
-from fleetsim.caller.ledger.sqlite import SqliteLedger
-from fleetsim.caller.ledger.sqlite.storage import InlineStorage
+from fleetsim.events.wire import payload
+from fleetsim.ledger import LedgerLimits
+from fleetsim.ledger.sqlite import SqliteLedger
+from fleetsim.ledger.sqlite.storage import InlineStorage
 from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.work import Question
-from tests.caller.ledgers import opener
 from tests.hub.local_hub import LocalHub, local_hub
+from tests.ledger.ledgers import opener
 
 DISK_S = 0.03
 STEP_S = 0.01

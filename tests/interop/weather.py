@@ -27,12 +27,12 @@ from driver.places import LOGS, SHARED
 from driver.processes import server
 from driver.weather import LATE_OFFSETS, ROWS, Row
 
-from fleetsim.caller.events import CallRetried, Event, OutcomeDecided, QuestionAsked
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
-from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client import AgentClient, ClientLimits, Credential
+from fleetsim.events.request import CallRetried, Event, OutcomeDecided, QuestionAsked
+from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.work import Answer, Outcome, SkillRequest
 from fleetsim.runtime.ports import Request, Runtime
 from fleetsim.runtime.real import running_runtime

@@ -12,10 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fleetsim.caller.health import FleetHealth
-from fleetsim.caller.step import new_track
-from fleetsim.caller.step.ending import outcome_of
-from fleetsim.caller.track import Now
+from fleetsim.health.fleet_health import FleetHealth
 from fleetsim.model.event import ArtifactUpdate, fold
 from fleetsim.model.extensions import (
     CONFIDENCE_TYPE,
@@ -28,7 +25,10 @@ from fleetsim.model.extensions import (
     read_extras,
 )
 from fleetsim.model.task import Artifact, DataPart, Task, TaskState, TaskStatus, TextPart
-from tests.caller.steps import record
+from fleetsim.request.ending import outcome_of
+from fleetsim.request.machine import new_track
+from fleetsim.request.track import Now
+from tests.request.steps import record
 
 ODD = st.one_of(
     st.none(),

@@ -9,12 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model import event as events
 from fleetsim.model.event import ArtifactUpdate, Snapshot, fold, plain
 from fleetsim.model.task import Artifact, Task, TaskState, TaskStatus, TextPart
 from fleetsim.runtime.ports import Runtime
-from tests.caller.ledgers import record
+from tests.ledger.ledgers import record
 
 
 def update(artifact_id: str, text: str, *, append: bool = False) -> ArtifactUpdate:

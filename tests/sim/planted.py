@@ -177,7 +177,7 @@ DEFECTS: tuple[Planted, ...] = (
     Planted(
         name="for-ever",
         wrong="a look at a task that its agent has forgotten is repeated for ever",
-        file="caller/step/following.py",
+        file="request/following.py",
         old="    elif gone:\n        _gone(context, error)\n",
         new="    elif gone:\n        context.poll_at(context.now.mono + rules.poll_interval_s)\n",
         found_by="I-14",
@@ -206,7 +206,7 @@ DEFECTS: tuple[Planted, ...] = (
     Planted(
         name="announced",
         wrong="outcomes that were told are told again after a restart",
-        file="caller/ledger/sqlite/ledger.py",
+        file="ledger/sqlite/ledger.py",
         old="        if announced:\n",
         new="        if False:\n",
         found_by="I-04",
@@ -226,7 +226,7 @@ DEFECTS: tuple[Planted, ...] = (
     Planted(
         name="resent",
         wrong="a send whose reply was lost is sent again",
-        file="caller/step/sending.py",
+        file="request/sending.py",
         old="    elif _maybe_accepted(error):\n        _reply_lost(context, str(error))\n",
         new="    elif _maybe_accepted(error):\n        _retry(context, error)\n",
         found_by="I-28",
@@ -253,7 +253,7 @@ DEFECTS: tuple[Planted, ...] = (
     Planted(
         name="stream-end",
         wrong="a stream that ends is taken for the end of its task",
-        file="caller/step/sending.py",
+        file="request/sending.py",
         old="    if context.ended or track.asking.question is not None:\n        return\n",
         new="    close(context, OutcomeKind.LOST, Cause.TASK_GONE, 'the stream ended')\n    return\n",
         found_by="I-27",
@@ -307,7 +307,7 @@ DEFECTS: tuple[Planted, ...] = (
     Planted(
         name="deleted",
         wrong="a ceremony whose file is deleted goes on",
-        file="caller/ceremonies/folder.py",
+        file="ceremonies/folder.py",
         old="        for path in changes.gone:\n",
         new="        for path in ():\n",
         found_by="I-07",
@@ -317,7 +317,7 @@ DEFECTS: tuple[Planted, ...] = (
     Planted(
         name="disabled",
         wrong="a ceremony that is disabled goes on",
-        file="caller/ceremonies/scheduler.py",
+        file="ceremonies/scheduler.py",
         old="            if not ceremony.enabled:\n                continue\n",
         new="",
         found_by="I-07",
@@ -327,7 +327,7 @@ DEFECTS: tuple[Planted, ...] = (
     Planted(
         name="unconfirmed",
         wrong="an end is believed to bring all of the answer: no look is owed",
-        file="caller/step/following.py",
+        file="request/following.py",
         old="            complete = bool(task.artifacts) and "
         "all(a.artifact_id in track.ending.whole for a in task.artifacts)\n",
         new="            complete = True\n",
@@ -401,7 +401,7 @@ DEFECTS: tuple[Planted, ...] = (
     Planted(
         name="key",
         wrong="the first agent's key is shown to all of them",
-        file="caller/fleet.py",
+        file="fleet/settings.py",
         old="        return credentials_of(self.auth, self.api_key_env, self.folder)\n",
         new="        first = getattr(AgentFile, 'first', None) or credentials_of(self.auth, self.api_key_env)\n"
         "        AgentFile.first = first\n        return first\n",

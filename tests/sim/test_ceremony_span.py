@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.ceremonies.folder import contents_of
-from fleetsim.caller.fleet import FleetSettings
-from fleetsim.caller.registry import judge
+from fleetsim.ceremonies.folder import contents_of
 from fleetsim.ceremony.file import Ceremony, parse_ceremony
+from fleetsim.fleet.registry import judge
+from fleetsim.fleet.settings import FleetSettings
 from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.runtime.yaml import load
 from fleetsim.sim.ceremonies import (

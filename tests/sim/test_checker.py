@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.event_wire import from_wire
-from fleetsim.caller.events import OutcomeDecided, PollingStopped, TaskMoved
-from fleetsim.caller.health import FleetHealth
+from fleetsim.events.request import OutcomeDecided, PollingStopped, TaskMoved
+from fleetsim.events.wire import from_wire
+from fleetsim.health.fleet_health import FleetHealth
 from fleetsim.sim.invariants import INVARIANTS, verdicts
 from fleetsim.sim.run import Run
 from fleetsim.sim.scenario import START

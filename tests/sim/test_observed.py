@@ -8,18 +8,19 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from fleetsim.caller import events as e
-from fleetsim.caller.events import Event, Excerpt
-from fleetsim.caller.fleet_events import WebhookAccepted
-from fleetsim.caller.ledger import Ledger, LedgerDamaged, QuestionState
-from fleetsim.caller.ledger.sqlite import open_ledger, read_ledger
+from fleetsim.events import request as e
+from fleetsim.events.fleet import WebhookAccepted
+from fleetsim.events.request import Event, Excerpt
+from fleetsim.ledger import Ledger, LedgerDamaged
+from fleetsim.ledger.sqlite import open_ledger, read_ledger
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import Answer, Decision
+from fleetsim.request.records import QuestionState
 from fleetsim.sim.observed import of_ledger, of_run
 from fleetsim.sim.run import ObservedAgent, Run
 from fleetsim.sim.scenario_events import ScenarioStarted
 from fleetsim.testbed.runtime import VirtualClock
-from tests.caller.ledgers import START, at, card, outcome, question, record, run
+from tests.ledger.ledgers import START, at, card, outcome, question, record, run
 
 
 async def _work(ledger: Ledger) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.events import OtherEvent
+from fleetsim.events.request import OtherEvent
 from fleetsim.model.errors import ConfigError
 from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.recorder import Recorder

@@ -24,7 +24,7 @@ from starlette.types import Message, Receive, Scope, Send
 from fleetsim.agent import Agent, AgentLimits, SkillContext
 from fleetsim.agent.agent import Engine
 from fleetsim.agent.store import Store
-from fleetsim.caller.fleet import AgentEntry
+from fleetsim.fleet.settings import AgentEntry
 from fleetsim.runtime.webhook import Delivery, DeliveryResult, WebhookSender
 
 WAYS: dict[str, dict[str, Any]] = {

@@ -34,17 +34,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
-from fleetsim.caller.ledger import LedgerLimits, Phase
-from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client import AgentClient, Credential
+from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
+from fleetsim.ledger import LedgerLimits
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.call import GetTask, SendMessage
 from fleetsim.model.errors import FleetsimError, TaskNotFound
 from fleetsim.model.task import Message, Role, Task, TextPart
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
+from fleetsim.request.records import Phase
 from fleetsim.runtime.failpoints import installed
 from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.runtime import VirtualClock

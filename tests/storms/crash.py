@@ -23,11 +23,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from fleetsim.caller.ledger import Ledger
-from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.ledger import Ledger
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.runtime.failpoints import installed
 from fleetsim.testbed.runtime import VirtualClock
-from tests.caller.ledger_model import Model, read_all
+from tests.ledger.ledger_model import Model, read_all
 from tests.storms.work import LIMITS, Call, calls, names
 
 POINTS = {"ledger.before_commit": 12, "ledger.after_commit": 12, "ledger.migrated": 1, "ledger.folder_synced": 2}

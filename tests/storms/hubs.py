@@ -36,8 +36,8 @@ from typing import Any
 
 import asyncpg
 
-from fleetsim.caller.ledger.bodies import decoder
-from fleetsim.caller.ledger.records import RunRecord
+from fleetsim.ledger.bodies import decoder
+from fleetsim.ledger.records import RunRecord
 from fleetsim.model.work import Outcome, OutcomeKind
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime

@@ -6,10 +6,10 @@ import asyncio
 import random
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
-from fleetsim.caller.track import Rules
 from fleetsim.caller.webhooks import CALLBACK_PATH
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.work import Answer, OutcomeKind
+from fleetsim.request.track import Rules
 from fleetsim.testbed import faults
 from fleetsim.testbed.faults import Match
 from fleetsim.testbed.network import MemoryNetwork

@@ -16,11 +16,11 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from fleetsim.caller.ledger import Ledger
-from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.ledger import Ledger
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.testbed.runtime import VirtualClock
-from tests.caller.ledger_model import Model, read_all
+from tests.ledger.ledger_model import Model, read_all
 from tests.storms.sqlite_vfs import BUSY, FULL, IOERR, READONLY, Disk, Step
 from tests.storms.work import LIMITS, Call, calls, names
 

@@ -32,12 +32,12 @@ class Planted:
     test: str
 
 
-STEP, FAULTS = "tests/caller/test_step.py", "tests/caller/test_caller_faults.py"
+STEP, FAULTS = "tests/request/test_step.py", "tests/caller/test_caller_faults.py"
 DEFECTS = (
     Planted(
         "U1",
         "news for a task that has ended is applied once more: several answers for one task",
-        "caller/step/machine.py",
+        "request/machine.py",
         "        TaskUpdate: _to(following.late_update, _ENDED),\n",
         "        TaskUpdate: _to(following.task_update, _ENDED),\n",
         f"{STEP} -k lands_during_a_poll",
@@ -45,18 +45,18 @@ DEFECTS = (
     Planted(
         "U1b",
         "everybody who closes a request tells of it, whoever decided",
-        "caller/ledger/sqlite/ledger.py",
+        "ledger/sqlite/ledger.py",
         "        if closed.rowcount != 1:\n            return False\n        add_outcome",
         "        if closed.rowcount != 1:\n            return True\n        add_outcome",
-        "tests/caller/test_ledger.py -k first_outcome_stays",
+        "tests/ledger/test_ledger.py -k first_outcome_stays",
     ),
     Planted(
         "U2",
         "a poll starts while one is in the air",
-        "caller/step/signals.py",
+        "request/signals.py",
         "        if polling.began is None:\n",
         "        if True:\n",
-        "tests/caller/test_step_storm.py -x",
+        "tests/request/test_step_storm.py -x",
     ),
     Planted(
         "U3",
@@ -73,7 +73,7 @@ DEFECTS = (
     Planted(
         "U4",
         "a webhook puts the safety poll off",
-        "caller/step/following.py",
+        "request/following.py",
         "    if polled or (Timer.POLL not in track.timers and track.polling.next_at is None):\n",
         "    track.timers.pop(Timer.POLL, None)\n    if True:\n",
         f"{STEP} -k never_postpone",
@@ -81,7 +81,7 @@ DEFECTS = (
     Planted(
         "U5",
         "a task the agent does not know is polled like any other trouble",
-        "caller/step/following.py",
+        "request/following.py",
         "isinstance(error, TaskNotFound | AuthRefused) or",
         "isinstance(error, AuthRefused) or",
         f"{STEP} -k forgot_is_lost",
@@ -97,7 +97,7 @@ DEFECTS = (
     Planted(
         "U6b",
         "what is saved during the send takes that word back",
-        "caller/step/sending.py",
+        "request/sending.py",
         "        track.record = replace(track.record, phase=Phase.SENDING)\n",
         "        pass\n",
         f"{FAULTS} -k no_byte_leaves",
@@ -113,18 +113,18 @@ DEFECTS = (
     Planted(
         "U8",
         "an outcome that comes twice counts twice",
-        "caller/health.py",
+        "health/fleet_health.py",
         "        if outcome.correlation_id in self._ids:\n",
         "        if False:\n",
-        "tests/caller/test_health.py",
+        "tests/health/test_health.py",
     ),
     Planted(
         "U9",
         "commits are not synced before they are acknowledged",
-        "caller/ledger/sqlite/file.py",
+        "ledger/sqlite/file.py",
         "PRAGMA synchronous = FULL",
         "PRAGMA synchronous = NORMAL",
-        "tests/caller/test_ledger_file.py -k synced_before",
+        "tests/ledger/test_ledger_file.py -k synced_before",
     ),
     Planted(
         "U9b",
@@ -169,26 +169,26 @@ DEFECTS = (
     Planted(
         "U14",
         "a long wait for a slot is cut short and fires",
-        "caller/ceremonies/scheduler.py",
+        "ceremonies/scheduler.py",
         "            slots = await self._slots_until(entry, now)\n",
         "            slots = [entry.next_at or now]\n            now = slots[0]\n",
-        "tests/caller/test_scheduler.py -k 'yearly or catch or missed or ahead'",
+        "tests/ceremonies/test_scheduler.py -k 'yearly or catch or missed or ahead'",
     ),
     Planted(
         "U15",
         "the next slot is looked for from now, not from the one that fired",
-        "caller/ceremonies/scheduler.py",
+        "ceremonies/scheduler.py",
         "                entry.look_from(slots[-1])\n",
         "                entry.look_from(now - timedelta(seconds=1))\n",
-        "tests/caller/test_scheduler.py -x",
+        "tests/ceremonies/test_scheduler.py -x",
     ),
     Planted(
         "U16",
         "two hubs may claim one slot",
-        "caller/ledger/sqlite/ledger.py",
+        "ledger/sqlite/ledger.py",
         "                return False\n            for record in records:",
         "                pass\n            for record in records:",
-        "tests/caller/test_scheduler.py tests/caller/test_ledger.py -k 'two_hubs or of_one_slot_at_once'",
+        "tests/ceremonies/test_scheduler.py tests/ledger/test_ledger.py -k 'two_hubs or of_one_slot_at_once'",
     ),
     Planted(
         "U17",
@@ -196,7 +196,7 @@ DEFECTS = (
         "testbed/runtime.py",
         "digest=hashlib.sha256(content).hexdigest())\n                for",
         "digest=str(len(content)))\n                for",
-        "tests/caller/test_scheduler.py -k equal_size",
+        "tests/ceremonies/test_scheduler.py -k equal_size",
     ),
     Planted(
         "U20",
@@ -217,10 +217,10 @@ DEFECTS = (
     Planted(
         "F-22",
         "after a restart an answer is sent again without asking",
-        "caller/step/asking.py",
+        "request/asking.py",
         "    if key == track.record.over[-1]:\n        context.effects",
         "    if True:\n        context.effects",
-        "tests/caller/test_step_faults.py",
+        "tests/request/test_step_faults.py",
     ),
     Planted(
         "F-42",
@@ -233,10 +233,10 @@ DEFECTS = (
     Planted(
         "F-43",
         "what passed while nobody looked ends the request",
-        "caller/step/machine.py",
+        "request/machine.py",
         "        _excuse(context)\n",
         "        pass\n",
-        "tests/caller/test_step_faults.py",
+        "tests/request/test_step_faults.py",
     ),
 )
 """U18 and U19 were in calls that create and change ceremonies over HTTP: there are none here (files do)."""

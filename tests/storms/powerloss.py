@@ -22,15 +22,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fleetsim.caller.ledger import Ledger
-from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
-from fleetsim.caller.ledger.sqlite.file import head_path
-from fleetsim.caller.ledger.sqlite.storage import ThreadedStorage
+from fleetsim.ledger import Ledger
+from fleetsim.ledger.sqlite import SqliteLedger, open_ledger
+from fleetsim.ledger.sqlite.file import head_path
+from fleetsim.ledger.sqlite.storage import ThreadedStorage
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.failpoints import installed
 from fleetsim.testbed.runtime import VirtualClock
-from tests.caller.ledger_model import Model, read_all
-from tests.caller.ledgers import opener
+from tests.ledger.ledger_model import Model, read_all
+from tests.ledger.ledgers import opener
 from tests.storms.sqlite_vfs import Disk, Step
 from tests.storms.work import LIMITS, Call, calls, names
 

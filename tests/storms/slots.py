@@ -27,16 +27,16 @@ from itertools import count
 from mmap import mmap
 from pathlib import Path
 
-from fleetsim.caller.ceremonies.folder import CeremonyFolder
-from fleetsim.caller.ceremonies.scheduler import Scheduler
-from fleetsim.caller.channels.delivery import Channels
-from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.ledger import Ledger, LedgerLimits, RunStatus
-from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.ceremonies.folder import CeremonyFolder
+from fleetsim.ceremonies.scheduler import Scheduler
+from fleetsim.channels.delivery import Channels
+from fleetsim.events.log import EventLog
+from fleetsim.ledger import Ledger, LedgerLimits, RunStatus
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.testbed.runtime import virtual_runtime
-from tests.caller.ceremonies import Desk, fleet_of, yaml
 from tests.caller.fleet import CardsRead
+from tests.ceremonies.ceremonies import Desk, fleet_of, yaml
 from tests.loop_time import own_time_s
 
 START = datetime(2026, 1, 1, 0, 0, 30, tzinfo=UTC)

@@ -9,9 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fleetsim.caller.ledger import Ledger, LedgerLimits, Phase, QuestionState, RunStatus
+from fleetsim.ledger import Ledger, LedgerLimits, RunStatus
 from fleetsim.model.work import OutcomeKind
-from tests.caller import ledgers as make
+from fleetsim.request.records import Phase, QuestionState
+from tests.ledger import ledgers as make
 
 LIMITS = LedgerLimits(events_max=40, outcomes_min=1_000_000, busy_s=0.02)
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetsim.caller.step.following import task_id_of
 from fleetsim.model.asking import text_of
 from fleetsim.model.call import Operation, SendMessage
 from fleetsim.model.errors import InvalidParams, InvalidRequest, MethodNotFound, ParseError, RpcError, WireError
 from fleetsim.model.event import Snapshot, fold
 from fleetsim.model.extensions import read_extras
 from fleetsim.model.task import Message, Task
+from fleetsim.request.following import task_id_of
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.choice import choose
 from fleetsim.wire.dialect import DIALECTS, dialect, error_dialect, for_request, read_card, write_card

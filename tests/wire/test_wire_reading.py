@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.step.following import task_id_of
 from fleetsim.model.asking import text_of
 from fleetsim.model.call import (
     CancelTask,
@@ -35,6 +34,7 @@ from fleetsim.model.task import (
     TaskStatus,
     TextPart,
 )
+from fleetsim.request.following import task_id_of
 from fleetsim.wire import base, reading
 from fleetsim.wire.base import write_push_config
 from fleetsim.wire.cards import read_card, read_requirements, read_schemes, write_requirements, write_schemes

@@ -10,7 +10,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from fleetsim.caller.step.following import task_id_of
 from fleetsim.model.call import (
     Call,
     CancelTask,
@@ -44,6 +43,7 @@ from fleetsim.model.task import (
     TaskStatus,
     TextPart,
 )
+from fleetsim.request.following import task_id_of
 from fleetsim.wire.dialect import DIALECTS, dialect, read_card, write_card
 from fleetsim.wire.json import dump, parse_untrusted
 from fleetsim.wire.reading import read_push_body

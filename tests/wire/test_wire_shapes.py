@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.step.following import task_id_of
 from fleetsim.model.call import (
     GetTask,
     PushConfig,
@@ -20,6 +19,7 @@ from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate
 from fleetsim.model.task import Artifact, DataPart, FilePart, Message, Role, Task, TaskState, TaskStatus, TextPart
+from fleetsim.request.following import task_id_of
 from fleetsim.wire import base, reading
 from fleetsim.wire.dialect import DIALECTS, dialect
 from fleetsim.wire.reading import read_push_body

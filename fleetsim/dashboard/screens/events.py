@@ -13,10 +13,6 @@ from typing import Any
 from rich.text import Text
 from textual.app import ComposeResult
 
-from fleetsim.caller import events as e
-from fleetsim.caller import fleet_events as f
-from fleetsim.caller.event_wire import payload
-from fleetsim.caller.events import Event, Level, OtherEvent
 from fleetsim.dashboard import read
 from fleetsim.dashboard.chrome import ScreenName, Size
 from fleetsim.dashboard.labels import LEVEL, MUTED, STATE, STRONG, Tone, duration, money, plural
@@ -26,6 +22,10 @@ from fleetsim.dashboard.screens.pane import Pane
 from fleetsim.dashboard.text import Column, Rows, TableRow, line, wrap
 from fleetsim.dashboard.view import EVENTS_MAX, View
 from fleetsim.dashboard.widgets import Grid, Page
+from fleetsim.events import fleet as f
+from fleetsim.events import request as e
+from fleetsim.events.request import Event, Level, OtherEvent
+from fleetsim.events.wire import payload
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.sim import scenario_events as s
 

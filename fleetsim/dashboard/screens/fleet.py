@@ -12,7 +12,6 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from fleetsim.caller.health import HealthWord
 from fleetsim.dashboard.chrome import LinkState, ScreenName, Size
 from fleetsim.dashboard.labels import (
     HEALTH,
@@ -41,6 +40,7 @@ from fleetsim.dashboard.view_ceremonies import CeremonyView
 from fleetsim.dashboard.view_fleet import AgentRow, PushState
 from fleetsim.dashboard.view_tasks import TaskRow
 from fleetsim.dashboard.widgets import Grid, Lines
+from fleetsim.health.fleet_health import HealthWord
 from fleetsim.model.errors import Blame
 from fleetsim.model.text import one_line
 

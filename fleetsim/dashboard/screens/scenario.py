@@ -9,7 +9,6 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from fleetsim.caller.health import HealthWord
 from fleetsim.dashboard.chrome import ScreenName, Size
 from fleetsim.dashboard.labels import (
     HEALTH,
@@ -31,6 +30,7 @@ from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_fleet import AgentRow
 from fleetsim.dashboard.view_scenario import CELLS_MAX, RunState, ScenarioView, TroubleView
 from fleetsim.dashboard.widgets import Grid, Lines, Page
+from fleetsim.health.fleet_health import HealthWord
 from fleetsim.sim.figures import shown
 
 NEWEST_MAX, LOOKED_MAX = 50, 2_000

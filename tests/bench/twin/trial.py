@@ -22,11 +22,11 @@ from datetime import datetime
 from pathlib import Path
 from random import Random
 
-from fleetsim.caller.events import OutcomeDecided, QuestionAsked
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
-from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.events.request import OutcomeDecided, QuestionAsked
+from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.collector import tune_gc

@@ -12,19 +12,19 @@ import uvicorn
 from starlette.applications import Starlette
 
 from fleetsim.caller.agent_limiter import AgentLimiter
-from fleetsim.caller.cards import CardBroker
 from fleetsim.caller.dispatcher import Dispatcher
-from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.executor import Executor
-from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.ledger import AgentRoute, RequestRecord
-from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.receiver import CallbackReceiver
-from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
 from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.client import AgentClient, Credential
+from fleetsim.events.log import EventLog
+from fleetsim.fleet.cards import CardBroker
+from fleetsim.fleet.settings import AgentEntry, FleetConfig
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.work import Outcome, SkillRequest, skill_hint
+from fleetsim.request.records import AgentRoute, RequestRecord
+from fleetsim.request.track import Rules
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.workers import Workers
 

@@ -20,9 +20,9 @@ from assembly import NEVER_S, Assembly, Ways, assembled
 from checks import Absent, expect, expect_shown, report
 from script import FULL_TEXT, SCRIPT
 
-from fleetsim.caller.event_log import Subscription
-from fleetsim.caller.events import StreamReceived
-from fleetsim.caller.fleet_events import WebhookAccepted
+from fleetsim.events.fleet import WebhookAccepted
+from fleetsim.events.log import Subscription
+from fleetsim.events.request import StreamReceived
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, Outcome, OutcomeKind
 

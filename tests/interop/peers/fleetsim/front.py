@@ -11,11 +11,11 @@ import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
-from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.hub.keys import AgentKeys
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.runtime.real import real_runtime
 
 

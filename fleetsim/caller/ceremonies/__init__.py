@@ -1,1 +1,0 @@
-"""Scheduled skill requests: reading them, knowing when they are due, firing each slot once."""

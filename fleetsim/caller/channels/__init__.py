@@ -1,1 +1,0 @@
-"""Telling people: channels and their sinks, what is put into a notice, and how a notice is delivered."""

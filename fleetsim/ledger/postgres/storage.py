@@ -1,0 +1,466 @@
+"""Transactions in PostgreSQL: one connection writes in groups, others read.
+
+Writes that wait while a group is committed form the next group. ``batches`` puts writes of one verb together, so that
+each batch is one statement over arrays. A group of 256 costs one commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib.metadata import version
+from operator import attrgetter
+from typing import Any, TypeAlias
+
+import asyncpg
+from asyncpg.transaction import Transaction
+
+from fleetsim.ledger.postgres.place import Place
+from fleetsim.ledger.postgres.schema import VERSION, migrate, require_version
+from fleetsim.ledger.records import LeaseLost, LedgerDamaged, LedgerMoved
+from fleetsim.model.errors import ConfigError, FleetsimError, NotAccepting
+from fleetsim.runtime.workers import Workers
+
+log = logging.getLogger(__name__)
+
+GROUP_MAX = 256
+"""Writes in one transaction, as in the other forms."""
+
+READERS_MAX = 4
+CONNECT_S = 10.0
+COMMAND_S = 20.0
+"""Seconds that a read may take: longer ones mean a connection that was cut without a word."""
+WRITE_S_MIN, WRITES_PER_LEASE = 2.0, 6
+"""The writer waits this part of a lease for a connection or a statement: its caller may try another hub meanwhile."""
+RETRY_S = 0.5
+"""Seconds between two attempts to connect after the server was lost."""
+
+Connection: TypeAlias = asyncpg.Connection
+Verb: TypeAlias = Callable[[Connection, Sequence[Any]], Awaitable[Sequence[Any]]]
+
+_PASSING = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.TransactionRollbackError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.TransactionTimeoutError,
+    asyncpg.ObjectNotInPrerequisiteStateError,
+    asyncpg.ReadOnlySQLTransactionError,
+)
+_CORRUPT = (asyncpg.DataCorruptedError, asyncpg.IndexCorruptedError)
+
+_CLEAR = """DELETE FROM hubs WHERE ended_at < clock_timestamp() - interval '1 day'
+    AND NOT EXISTS (SELECT FROM requests WHERE phase <> 'closed' AND requests.hub = hubs.hub)
+    AND NOT EXISTS (SELECT FROM runs WHERE status = 'running' AND runs.hub = hubs.hub)
+    AND NOT EXISTS (SELECT FROM a2a_tasks WHERE a2a_tasks.hub = hubs.hub)
+    AND NOT EXISTS (SELECT FROM outcomes JOIN requests USING (correlation_id)
+        WHERE NOT announced AND requests.hub = hubs.hub)"""
+"""Each start of a hub adds a row, and a take-over looks at all that have ended: old ones that own nothing go."""
+
+_FENCE = """UPDATE hubs SET groups = $2, renewed_at = clock_timestamp(), expires_at = clock_timestamp() + lease
+    WHERE hub = $1 AND ended_at IS NULL AND NOT EXISTS (SELECT FROM schema_version WHERE oldest > $3) RETURNING hub"""
+"""The first statement of a group: it proves that no other hub has taken over and that the tables are ones that this
+version may write, renews the lease, and numbers the group.
+
+A hub that takes over ends this row first, so a group either is committed before or changes nothing.
+"""
+
+
+@dataclass(eq=False, slots=True)
+class WriteCall:
+    """A write that waits for its group. ``keys`` are the ids that it concerns; None concerns every id."""
+
+    verb: Verb
+    call: Any
+    keys: frozenset[str] | None
+    done: asyncio.Future[Any]
+
+
+@dataclass(slots=True)
+class Batch:
+    """Writes of one verb that no other write of their group must separate."""
+
+    verb: Verb
+    writes: list[WriteCall] = field(default_factory=list)
+    keys: set[str] | None = field(default_factory=set)
+
+    @property
+    def last(self) -> bool:
+        """Whether it runs after all other batches of its group."""
+        return getattr(self.verb, "last", False)
+
+    def clashes(self, write: WriteCall) -> bool:
+        return self.keys is None or write.keys is None or not self.keys.isdisjoint(write.keys)
+
+
+def batches(writes: Sequence[WriteCall]) -> list[Batch]:
+    """Sort writes into batches. Two writes that concern the same id stay in their order, in batches of their own."""
+    sorted_: list[Batch] = []
+    for write in writes:
+        place = None
+        for batch in reversed(sorted_):
+            if batch.clashes(write):
+                break
+            if batch.verb is write.verb:
+                place = batch
+                break
+        if place is None:
+            place = Batch(write.verb)
+            sorted_.append(place)
+        place.writes.append(write)
+        if write.keys is None:
+            place.keys = None
+        elif place.keys is not None:
+            place.keys |= write.keys
+    return sorted_
+
+
+class Notices:
+    """The kinds of notice that came since the last ``take``; ``any`` is set while there is one."""
+
+    def __init__(self) -> None:
+        self.any = asyncio.Event()
+        self._kinds = set[str]()
+
+    def add(self, kind: str) -> None:
+        self._kinds.add(kind)
+        self.any.set()
+
+    def take(self) -> frozenset[str]:
+        kinds, self._kinds = frozenset(self._kinds), set()
+        self.any.clear()
+        return kinds
+
+
+def explain(error: BaseException) -> BaseException:
+    """Convert an error of the driver: NotAccepting if it passes by itself, LedgerDamaged for damage, else the same."""
+    if isinstance(error, FleetsimError | ValueError):
+        return error
+    if isinstance(error, asyncpg.DataError):
+        return ValueError(f"a value cannot be recorded: {error}")
+    if isinstance(error, _PASSING):
+        log.debug("PostgreSQL: %s (%s)", error, type(error).__name__)
+        return NotAccepting(
+            f"the ledger cannot be written: {_reason(error)}",
+            hint="work is accepted again by itself once PostgreSQL answers",
+        )
+    if isinstance(error, _CORRUPT):
+        return LedgerDamaged(f"the ledger is damaged ({error})")
+    return error
+
+
+def _reason(error: BaseException) -> str:
+    match error:
+        case asyncpg.DiskFullError():
+            return "PostgreSQL's disk is full"
+        case asyncpg.ReadOnlySQLTransactionError():
+            return "PostgreSQL is read-only"
+        case asyncpg.TooManyConnectionsError():
+            return "PostgreSQL has no free connection"
+        case asyncpg.PostgresError() if not isinstance(error, asyncpg.PostgresConnectionError):
+            return f"PostgreSQL refused it ({error})"
+        case _:  # the driver's words are about its own state
+            return "PostgreSQL does not answer"
+
+
+async def _keep(_: Connection) -> None:
+    """Leave a reader as it is. A query changes nothing of its session, and asyncpg's reset is a query more."""
+
+
+class Storage:
+    """The connections to one fleet's tables. ``start`` opens them and joins the fleet, ``stop`` finishes the writes,
+    leaves the fleet and closes them. ``hub`` is the number of this membership. ``name`` stays the same over restarts:
+    joining ends the membership of an earlier process of the same name ("" ends none).
+    """
+
+    def __init__(self, place: Place, *, pending_max: int, name: str, lease_s: float) -> None:
+        self._place = place
+        self._pending_max = pending_max
+        self._name, self._lease_s = name, lease_s
+        self._write_s = max(WRITE_S_MIN, lease_s / WRITES_PER_LEASE)
+        self._waiting: list[WriteCall] = []
+        self._more = asyncio.Event()
+        self._stopping = False
+        self._writer: Connection | None = None
+        self._hears: Connection | None = None
+        self.heard = Notices()
+        self.hub = 0
+        self.lost = False
+        self.renewed = 0.0
+        self._groups = 0
+        self._readers: asyncpg.Pool | None = None
+        self._workers = Workers("ledger")
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Connect, create or migrate the tables, and join. Raises ConfigError, with the next step."""
+        try:
+            connection = await self._connect()
+            try:
+                await migrate(connection, self._place.schema)
+            finally:
+                await connection.close()
+            await self.join()
+            self._readers = await asyncpg.create_pool(
+                self._place.dsn,
+                min_size=0,
+                max_size=READERS_MAX,
+                timeout=CONNECT_S,
+                command_timeout=COMMAND_S,
+                server_settings=self._settings,
+                reset=_keep,
+            )
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+            await self._abandon(None)
+            raise refused(self._place, error) from error
+        self._task = self._workers.start(self._work(), name="writer")
+        self._workers.start(self._listen(), name="listener")
+
+    async def join(self) -> None:
+        """Become a member with a new number. Raises the errors of the driver."""
+        connection, before = await self._connect(command_s=self._write_s), asyncio.get_running_loop().time()
+        try:
+            async with connection.transaction():
+                await connection.execute(
+                    "UPDATE hubs SET ended_at = clock_timestamp() WHERE name = $1 AND name <> '' AND ended_at IS NULL",
+                    self._name,
+                )
+                await require_version(connection)  # ``hubs`` is locked by now: no migration comes before the commit
+                await connection.execute(_CLEAR)
+                hub: int | None = await connection.fetchval(
+                    "INSERT INTO hubs (name, version, lease, expires_at) SELECT $1, $2, $3, clock_timestamp() + $3"
+                    " WHERE NOT EXISTS (SELECT FROM moved) RETURNING hub",
+                    self._name,
+                    version("fleetsim"),
+                    timedelta(seconds=self._lease_s),
+                )
+                if hub is None:
+                    place = await connection.fetchval("SELECT place FROM moved")
+                    hint = "start without --ledger and fleet.ledger; `fleetsim ledger move` brings it back"
+                    raise LedgerMoved(f"the ledger {self._place} was moved to {place}", hint=hint)
+                self.hub = hub
+                await connection.execute("SELECT pg_notify(current_schema(), 'hubs')")
+            await self._own(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        if self._writer is not None:
+            self._writer.terminate()
+        self._writer, self.renewed, self.lost = connection, before, False
+
+    async def _own(self, connection: Connection) -> None:
+        """Let the connection's new rows belong to this hub, and limit the time of its transactions.
+
+        Each holds the row of this hub. The idle time alone does not end one of a hub that stopped in the middle of a
+        message: to PostgreSQL, that session is active.
+        """
+        await connection.execute("SELECT set_config('fleetsim.hub', $1, false)", str(self.hub))
+        if connection.get_server_version() >= (17,):
+            limit_ms = max(1_000, round(self._lease_s * 1_000 / 2))
+            await connection.execute("SELECT set_config('transaction_timeout', $1, false)", str(limit_ms))
+
+    @property
+    def _settings(self) -> dict[str, str]:
+        # A hub that was stopped within a group holds the lock of its row: the server ends such a session.
+        idle_ms = max(500, round(self._lease_s * 1_000 / 3))
+        return {
+            "search_path": self._place.schema,
+            "application_name": "fleetsim",
+            "synchronous_commit": "on",
+            "idle_in_transaction_session_timeout": str(idle_ms),
+        }
+
+    async def _connect(self, within_s: float = CONNECT_S, *, command_s: float = COMMAND_S) -> Connection:
+        return await asyncpg.connect(
+            self._place.dsn, timeout=within_s, command_timeout=command_s, server_settings=self._settings
+        )
+
+    async def _listen(self) -> None:
+        """Add every notice of a hub to ``heard``, and connect again whenever the connection is lost."""
+        while True:
+            try:
+                if self._hears is None or self._hears.is_closed():
+                    self._hears = await self._connect()
+                    await self._hears.add_listener(self._place.schema, self._notice)
+                    for kind in ("events", "messages", "hubs"):  # what was missed meanwhile
+                        self.heard.add(kind)
+            except (asyncpg.PostgresError, *_PASSING) as error:
+                log.debug("no notices of other hubs: %s", error)
+            await asyncio.sleep(RETRY_S)
+
+    def _notice(self, _connection: object, _pid: int, _channel: str, kind: object) -> None:
+        self.heard.add(str(kind))
+
+    async def write(self, verb: Verb, call: Any, keys: frozenset[str] | None) -> Any:
+        """Run the verb on ``call`` in the next group; returns once it is durable."""
+        if self._task is None or self._stopping:
+            raise NotAccepting("the ledger is closed")
+        if self.lost:
+            raise LeaseLost
+        if len(self._waiting) >= self._pending_max:
+            raise NotAccepting(f"the ledger is {self._pending_max:,} operations behind: PostgreSQL does not keep up")
+        write = WriteCall(verb, call, keys, asyncio.get_running_loop().create_future())
+        self._waiting.append(write)
+        self._more.set()
+        return await write.done
+
+    async def read(self, sql: str, *values: Any) -> list[Any]:
+        """The rows of a query. Raises NotAccepting while PostgreSQL does not answer."""
+        if self._readers is None:
+            raise NotAccepting("the ledger is closed")
+        try:
+            rows: list[Any] = await self._readers.fetch(sql, *values)
+        except Exception as error:
+            raise explain(error) from error
+        return rows
+
+    async def stop(self) -> None:
+        """Refuse new writes, finish the waiting ones, leave the fleet, and close the connections."""
+        self._stopping = True
+        self._more.set()
+        if self._task is not None:
+            await self._task
+            self._task = None
+        await self._workers.close()
+        closing = self._readers, self._hears, self._writer
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                if self._writer is not None and not self._writer.is_closed():
+                    await self._writer.execute(
+                        "UPDATE hubs SET ended_at = clock_timestamp() WHERE hub = $1 AND ended_at IS NULL", self.hub
+                    )
+                    await self._writer.execute("SELECT pg_notify(current_schema(), 'hubs')")
+                for one in closing:
+                    if one is not None:
+                        await one.close()
+        except (asyncpg.PostgresError, *_PASSING) as error:
+            log.debug("the connections could not be closed: %s", error)
+        self._readers = self._hears = self._writer = None
+
+    async def _work(self) -> None:
+        while self._waiting or not self._stopping:
+            await self._more.wait()
+            group, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
+            if not self._waiting and not self._stopping:
+                self._more.clear()
+            if group:
+                await self._commit(group)
+
+    async def _commit(self, group: Sequence[WriteCall]) -> None:
+        """Commit the group. If a write of it raises, each of them runs in a transaction of its own."""
+        results: list[tuple[WriteCall, Any]] = []
+        transaction = None
+        committing = 0  # the number of the group, once its commit may have reached the server
+        try:
+            connection = await self._connected()
+            transaction = connection.transaction()
+            await transaction.start()
+            number, before = self._groups + 1, asyncio.get_running_loop().time()
+            self._groups = number
+            if await connection.fetchval(_FENCE, self.hub, number, VERSION) is None:
+                await require_version(connection)
+                self.lost = True
+                waiting, self._waiting = self._waiting, []
+                _refuse(waiting, LeaseLost())
+                raise LeaseLost
+            # Numbers of events are taken last: hubs wait for each other only from there to the commit.
+            for batch in sorted(batches(group), key=attrgetter("last")):
+                values = await batch.verb(connection, [write.call for write in batch.writes])
+                results += zip(batch.writes, values, strict=True)
+            committing = number
+            await transaction.commit()
+        except Exception as error:  # noqa: BLE001 - the callers get it
+            reason = explain(error)
+            passing = isinstance(reason, NotAccepting) and reason.retryable
+            await self._abandon(None if passing else transaction)
+            if committing and passing and await self._was_committed(committing, reason):
+                _resolve(results)
+                self.renewed = before
+            elif len(group) > 1 and not passing:
+                for write in group:
+                    await self._commit([write])
+            else:
+                waiting = [] if not isinstance(error, TimeoutError) else self._waiting
+                self._waiting = self._waiting[len(waiting) :]  # they have waited as long
+                _refuse([*group, *waiting], reason)
+            return
+        self.renewed = before
+        _resolve(results)
+
+    async def _connected(self) -> Connection:
+        if self._writer is None or self._writer.is_closed():
+            self._writer = None
+            connection = await self._connect(self._write_s, command_s=self._write_s)
+            await self._own(connection)
+            self._writer = connection
+        return self._writer
+
+    async def _abandon(self, transaction: Transaction | None) -> None:
+        """Undo the transaction. Without one, the connection may be lost and is replaced."""
+        if transaction is not None:
+            try:
+                await transaction.rollback()
+                return
+            except (asyncpg.PostgresError, *_PASSING) as error:
+                log.debug("the transaction could not be undone: %s", error)
+        if self._writer is not None:
+            self._writer.terminate()
+            self._writer = None
+
+    async def _was_committed(self, group: int, reason: BaseException) -> bool:
+        """Whether a group whose commit got no reply was committed; waits until PostgreSQL says so.
+
+        Nobody can know it while the server is away, and a caller must not repeat a write that is durable. Other writes
+        are refused meanwhile. A ledger that is being closed does not wait: the next start reads the rows.
+        """
+        while not self._stopping:
+            try:
+                # The lock waits for a commit that the server is still busy with: it is not visible before.
+                asked = "SELECT groups FROM hubs WHERE hub = $1 FOR SHARE"
+                last = await (await self._connected()).fetchval(asked, self.hub)
+                return bool(last == group)
+            except (asyncpg.PostgresError, *_PASSING) as error:
+                log.debug("waiting for PostgreSQL: %s", error)
+                waiting, self._waiting = self._waiting, []
+                _refuse(waiting, reason)
+            await asyncio.sleep(RETRY_S)
+        return False
+
+
+def _resolve(results: Sequence[tuple[WriteCall, Any]]) -> None:
+    for write, value in results:
+        if not write.done.done():
+            write.done.set_result(value)
+
+
+def _refuse(writes: Sequence[WriteCall], error: BaseException) -> None:
+    for write in writes:
+        if not write.done.done():
+            write.done.set_exception(error)
+
+
+def refused(place: Place, error: BaseException) -> ConfigError:
+    """Convert an error of connecting to ``place``: why, and the next step."""
+    match error:
+        case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
+            why = "PostgreSQL refuses the user or the password"
+            hint = "set PGPASSWORD, or name a file in PGPASSFILE that belongs to this user and has mode 600"
+        case asyncpg.InvalidCatalogNameError():
+            why, hint = "the database does not exist", "create it: createdb NAME"
+        case asyncpg.InsufficientPrivilegeError():
+            why, hint = f"the user may not create or use the schema: {error}", "GRANT CREATE ON DATABASE … TO …"
+        case PermissionError(filename=str(path)):  # asyncpg looks for certificates below HOME
+            why, hint = f"{path} cannot be read", "set HOME to a folder that this user can read"
+        case OSError() | TimeoutError():
+            why, hint = f"no PostgreSQL answers ({str(error) or 'time is up'})", "start it, or correct the address"
+        case _:
+            why, hint = f"PostgreSQL refused the connection ({error})", "correct the address"
+    return ConfigError(f"the ledger {place} cannot be opened: {why}", hint=hint)

@@ -1,0 +1,384 @@
+"""The writes of a ledger in PostgreSQL: each verb takes many calls, as one statement over arrays.
+
+A verb runs in the transaction of its group (``storage``). It may run again if the group could not be committed, so it
+keeps no state. Rows are made here too, before a call waits for its group.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import asyncpg
+from msgspec.structs import replace
+
+from fleetsim.events.request import Event, RequestAccepted
+from fleetsim.events.wire import to_wire
+from fleetsim.ledger.bodies import encode, join, micros, request_body, request_content
+from fleetsim.ledger.interface import LedgerLimits
+from fleetsim.ledger.postgres.storage import Connection
+from fleetsim.ledger.records import RunRecord
+from fleetsim.model.work import Outcome, OutcomeKind
+from fleetsim.request.records import Phase, QuestionState, RequestRecord
+
+_MINE = "requests.phase <> 'closed' AND requests.hub IS NOT DISTINCT FROM this_hub()"
+"""An open request of this hub. The comparison uses no index: the planner knows no rows of a hub that has just joined,
+and would read all its open requests by the index (hub, seq) instead of one by its id."""
+
+PRUNED_MAX = 512
+"""Rows that one pruning deletes at most."""
+
+
+class AcceptCall(NamedTuple):
+    requests: list[tuple[Any, ...]]
+    run: tuple[Any, ...] | None
+
+
+class AppendCall(NamedTuple):
+    events: list[tuple[Any, ...]]
+    announced: list[str | None]
+
+
+class TrimCall(NamedTuple):
+    events_max: int
+    most: int
+    gaps: int | None
+    """Result of an earlier call; None lets this one count."""
+
+
+async def touch(_: Connection, calls: Sequence[Any]) -> Sequence[Any]:
+    """Change nothing: the group itself writes, and renews the lease."""
+    return calls
+
+
+async def accept(connection: Connection, calls: Sequence[AcceptCall]) -> Sequence[bool]:
+    claims = [call.run for call in calls if call.run is not None]
+    try:
+        claimed = set()
+        if claims:
+            rows = await connection.fetch(
+                f"INSERT INTO runs ({_RUN}) SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[],"
+                " $5::bigint[], $6::text[]) ON CONFLICT (ceremony_id, scheduled_at) DO NOTHING RETURNING run_id",
+                *columns(claims),
+            )
+            claimed = {row[0] for row in rows}
+        accepted = [call.run is None or call.run[0] in claimed for call in calls]
+        records = [row for call, taken in zip(calls, accepted, strict=True) if taken for row in call.requests]
+        if records:
+            await connection.execute(
+                f"INSERT INTO requests ({_REQUEST}) SELECT {_REQUEST} FROM {_REQUESTS} ORDER BY place",
+                *columns(records),
+            )
+    except asyncpg.UniqueViolationError as error:
+        raise ValueError(f"an id is already in use ({error})") from None
+    return accepted
+
+
+async def update(connection: Connection, calls: Sequence[list[tuple[Any, ...]]]) -> Sequence[None]:
+    await connection.execute(
+        "UPDATE requests SET phase = new.phase, task_id = new.task_id, dialect = new.dialect,"
+        f" streaming = new.streaming, push = new.push, body = new.body FROM {_REQUESTS}"
+        f" WHERE requests.correlation_id = new.correlation_id AND {_MINE}",
+        *columns([row for rows in calls for row in rows]),
+    )
+    return [None] * len(calls)
+
+
+async def close(connection: Connection, calls: Sequence[tuple[Any, ...]]) -> Sequence[bool]:
+    rows = await connection.fetch(
+        f"""WITH new AS (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[],
+            $7::text[]) WITH ORDINALITY AS new ({_OUTCOME}, place)),
+        closed AS (UPDATE requests SET phase = 'closed' FROM new
+            WHERE requests.correlation_id = new.correlation_id AND {_MINE}
+            RETURNING requests.correlation_id),
+        added AS (INSERT INTO outcomes ({_OUTCOME})
+            SELECT {_OUTCOME} FROM new JOIN closed USING (correlation_id) ORDER BY place),
+        ended AS (UPDATE questions SET state = CASE new.kind WHEN '{OutcomeKind.EXPIRED.value}'
+                THEN '{QuestionState.EXPIRED.value}' ELSE '{QuestionState.WITHDRAWN.value}' END
+            FROM new JOIN closed USING (correlation_id)
+            WHERE questions.correlation_id = new.correlation_id AND state = 'open'),
+        dropped AS (DELETE FROM webhooks USING closed WHERE webhooks.correlation_id = closed.correlation_id)
+        SELECT correlation_id FROM closed""",
+        *columns(calls),
+    )
+    closed = {row[0] for row in rows}
+    return [call[0] in closed for call in calls]
+
+
+async def keep_webhook(connection: Connection, calls: Sequence[tuple[str, str]]) -> Sequence[bool]:
+    rows = await connection.fetch(
+        "WITH open AS (SELECT new.* FROM unnest($1::text[], $2::text[])"
+        " WITH ORDINALITY AS new (correlation_id, body, place)"
+        f" JOIN requests USING (correlation_id) WHERE {_MINE} FOR SHARE OF requests),"
+        " added AS (INSERT INTO webhooks (correlation_id, body) SELECT correlation_id, body FROM open ORDER BY place)"
+        " SELECT place FROM open",
+        *columns(calls),
+    )
+    kept = {row[0] for row in rows}
+    return [place in kept for place in range(1, len(calls) + 1)]
+
+
+async def ask(connection: Connection, calls: Sequence[tuple[str, str, str]]) -> Sequence[bool]:
+    rows = await connection.fetch(
+        "WITH open AS (SELECT new.* FROM unnest($1::text[], $2::text[], $3::text[])"
+        " WITH ORDINALITY AS new (question_id, correlation_id, body, place)"
+        f" JOIN requests USING (correlation_id) WHERE {_MINE} FOR SHARE OF requests)"
+        " INSERT INTO questions (question_id, correlation_id, state, body)"
+        f" SELECT question_id, correlation_id, '{QuestionState.OPEN.value}', body FROM open ORDER BY place"
+        " ON CONFLICT (question_id) DO NOTHING RETURNING question_id",
+        *columns(calls),
+    )
+    asked = {row[0] for row in rows}
+    return [call[0] in asked for call in calls]
+
+
+async def answer(connection: Connection, calls: Sequence[tuple[str, str, int]]) -> Sequence[str | None]:
+    """Claim questions; the owners of their requests get the answers as messages."""
+    claimed = []
+    for call in calls:
+        body = await connection.fetchval(
+            "WITH taken AS (UPDATE questions SET state = 'answered', answer = $2, answered_at = $3"
+            " WHERE question_id = $1 AND state = 'open' RETURNING correlation_id, body),"
+            " passed AS (INSERT INTO signals (correlation_id, kind, body) SELECT correlation_id, $4, $5"
+            " FROM taken JOIN requests USING (correlation_id) WHERE hub <> this_hub() RETURNING seq)"
+            " SELECT body, (SELECT pg_notify(current_schema(), 'messages') FROM passed) FROM taken",
+            *call,
+        )
+        claimed.append(body)
+    return claimed
+
+
+async def pass_on(connection: Connection, calls: Sequence[tuple[str, str, str]]) -> Sequence[bool]:
+    rows = await connection.fetch(
+        "INSERT INTO signals (correlation_id, kind, body) SELECT new.correlation_id, kind, new.body"
+        " FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS new (correlation_id, kind, body, place)"
+        " JOIN requests USING (correlation_id) WHERE phase <> 'closed' ORDER BY place RETURNING correlation_id",
+        *columns(calls),
+    )
+    await notify(connection, "messages")
+    passed = {row[0] for row in rows}
+    return [call[0] in passed for call in calls]
+
+
+async def discard(connection: Connection, calls: Sequence[list[int]]) -> Sequence[None]:
+    await connection.execute(
+        "DELETE FROM signals WHERE seq = ANY ($1::bigint[])", [seq for seqs in calls for seq in seqs]
+    )
+    return [None] * len(calls)
+
+
+async def settle(connection: Connection, calls: Sequence[tuple[str, str]]) -> Sequence[None]:
+    await connection.executemany(
+        "UPDATE questions SET state = $2 FROM requests WHERE question_id = $1 AND state IN ('open', 'answered')"
+        " AND requests.correlation_id = questions.correlation_id AND hub IS NOT DISTINCT FROM this_hub()",
+        calls,
+    )
+    return [None] * len(calls)
+
+
+async def take_over(connection: Connection, calls: Sequence[int]) -> Sequence[tuple[list[str], list[str], list[str]]]:
+    """End the hubs whose lease has lapsed, then own requests and runs of ended hubs. Returns the ids of open requests,
+    the ids of outcomes that were not announced, and runs.
+    """
+    await connection.execute(
+        "UPDATE hubs SET ended_at = clock_timestamp() WHERE hub IN (SELECT hub FROM hubs WHERE ended_at IS NULL"
+        " AND expires_at < clock_timestamp() AND hub <> this_hub() FOR UPDATE SKIP LOCKED)"
+    )
+    limit, ended = max(calls), "hub IN (SELECT hub FROM hubs WHERE ended_at IS NOT NULL)"
+    opened = await connection.fetch(
+        # By a range, and in the order of the index (hub, seq): by equality the planner would read all open requests.
+        "UPDATE requests SET hub = this_hub() WHERE seq = ANY (ARRAY(SELECT orphan.seq FROM hubs CROSS JOIN LATERAL"
+        " (SELECT seq FROM requests WHERE phase <> 'closed' AND requests.hub BETWEEN hubs.hub AND hubs.hub"
+        " ORDER BY requests.hub, seq LIMIT $1 FOR UPDATE SKIP LOCKED) AS orphan"
+        " WHERE hubs.ended_at IS NOT NULL LIMIT $1)) RETURNING correlation_id, seq",
+        limit,
+    )
+    closed = await connection.fetch(
+        "UPDATE requests SET hub = this_hub() WHERE seq IN (SELECT requests.seq FROM outcomes JOIN requests"
+        f" USING (correlation_id) WHERE NOT announced AND {ended} ORDER BY outcomes.seq LIMIT $1"
+        " FOR UPDATE OF requests SKIP LOCKED) RETURNING correlation_id, seq",
+        limit,
+    )
+    runs = await connection.fetch(
+        "UPDATE runs SET hub = this_hub() WHERE seq IN (SELECT seq FROM runs WHERE status = 'running'"
+        f" AND {ended} ORDER BY seq LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING body, seq",
+        limit,
+    )
+    if opened:
+        await connection.execute(
+            "UPDATE hubs SET took = took + $1, took_at = clock_timestamp() WHERE hub = this_hub()", len(opened)
+        )
+    opened, closed, runs = ([row[0] for row in sorted(rows, key=itemgetter(1))] for rows in (opened, closed, runs))
+    return [*[([], [], [])] * (len(calls) - 1), (opened, closed, runs)]
+
+
+async def notify(connection: Connection, what: str) -> None:
+    """Let the other hubs look at once."""
+    await connection.execute("SELECT pg_notify(current_schema(), $1)", what)
+
+
+async def save_run(connection: Connection, calls: Sequence[tuple[Any, ...]]) -> Sequence[None]:
+    try:
+        await connection.executemany(
+            f"INSERT INTO runs ({_RUN}) VALUES ($1, $2, $3, $4, $5, $6)"
+            " ON CONFLICT (ceremony_id, scheduled_at) DO UPDATE SET status = excluded.status,"
+            " started_at = excluded.started_at, body = excluded.body WHERE runs.run_id = excluded.run_id"
+            " AND (runs.hub = this_hub() OR runs.status <> 'running')",
+            calls,
+        )
+    except asyncpg.UniqueViolationError:
+        raise ValueError("the id of the run belongs to another slot") from None
+    return [None] * len(calls)
+
+
+async def save_card(connection: Connection, calls: Sequence[tuple[str, str]]) -> Sequence[None]:
+    await connection.executemany(
+        "INSERT INTO cards (agent, body) VALUES ($1, $2) ON CONFLICT (agent) DO UPDATE SET body = excluded.body", calls
+    )
+    return [None] * len(calls)
+
+
+async def append(connection: Connection, calls: Sequence[AppendCall]) -> Sequence[None]:
+    """Insert events. Those without a number get the next ones: the order of their commits is the order of all hubs."""
+    rows = [row for call in calls for row in call.events]
+    last = await connection.fetchval(
+        "UPDATE journal SET last = greatest(last, $2) + $1 RETURNING last",
+        sum(row[0] == 0 for row in rows),
+        max(row[0] for row in rows),
+    )
+    numbers = itertools.count(last - sum(row[0] == 0 for row in rows) + 1)
+    try:
+        await connection.execute(
+            "INSERT INTO events (seq, at, agent, accepted_id, body)"
+            " SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[])",
+            *columns([(row[0] or next(numbers), *row[1:]) for row in rows]),
+        )
+    except asyncpg.UniqueViolationError:
+        raise ValueError("an event number was used twice") from None
+    announced = [name for call in calls for name in call.announced]
+    if announced:
+        await connection.execute(
+            "UPDATE outcomes SET announced = true WHERE correlation_id = ANY ($1::text[])", announced
+        )
+    await notify(connection, "events")
+    return [None] * len(calls)
+
+
+append.last = True  # type: ignore[attr-defined]
+
+
+async def trim(connection: Connection, calls: Sequence[TrimCall]) -> Sequence[int | None]:
+    """Delete old events beyond a number, at most some; an agent with more than half of them loses its own.
+
+    Returns how many numbers among the events have no row, for the next calls; None after an agent lost its own.
+    """
+    events_max, most, gaps = calls[-1]
+    first, last = await connection.fetchrow("SELECT min(seq), max(seq) FROM events")
+    span = 0 if last is None else last - first + 1
+    agent, count = "", 0
+    if gaps is None and span > events_max:  # to count 100,000 rows takes more than 50 ms
+        counts = await connection.fetch("SELECT agent, count(*) FROM events GROUP BY agent")
+        agent, count = max((row for row in counts if row[0]), key=lambda row: row[1], default=("", 0))
+        gaps = span - sum(row[1] for row in counts)
+    excess, chatters = min(span - (gaps or 0) - events_max, most), 2 * count > events_max
+    if excess > 0:
+        own, values = ("WHERE agent = $2", (agent,)) if chatters else ("", ())
+        await connection.execute(
+            f"DELETE FROM events WHERE seq = ANY (ARRAY(SELECT seq FROM events {own} ORDER BY seq LIMIT $1))",
+            excess,
+            *values,
+        )
+    return [None if chatters else gaps] * len(calls)
+
+
+async def prune(connection: Connection, calls: Sequence[tuple[LedgerLimits, datetime]]) -> Sequence[int]:
+    """Delete closed requests and runs that ended long ago or are too many; at most ``PRUNED_MAX`` of each."""
+    limits, now = calls[-1]
+    await touch(connection, calls)
+    before = micros(now) - int(limits.keep_s * 1_000_000)
+    deleted = await connection.fetch(
+        "WITH newest AS (SELECT coalesce(max(seq), 0) AS seq FROM outcomes),"
+        " oldest AS (SELECT outcomes.seq, ended_at, correlation_id FROM outcomes ORDER BY seq LIMIT $1),"
+        " young AS (SELECT min(oldest.seq) AS seq FROM oldest, newest WHERE oldest.seq > newest.seq - $2"
+        " OR NOT (ended_at < $4 OR oldest.seq <= newest.seq - $3))"
+        " DELETE FROM requests USING oldest, young WHERE requests.correlation_id = oldest.correlation_id"
+        " AND (young.seq IS NULL OR oldest.seq < young.seq) RETURNING requests.seq",
+        PRUNED_MAX,
+        limits.outcomes_min,
+        limits.outcomes_max,
+        before,
+    )
+    await connection.execute(
+        "DELETE FROM runs WHERE seq = ANY (ARRAY(SELECT seq FROM runs ORDER BY seq LIMIT $1)) AND started_at < $2"
+        " AND NOT EXISTS (SELECT FROM requests WHERE requests.run_id = runs.run_id)",
+        PRUNED_MAX,
+        before,
+    )
+    return [*[0] * (len(calls) - 1), len(deleted)]
+
+
+# -- rows -----------------------------------------------------------------------------------------------------
+
+_RUN = "run_id, ceremony_id, scheduled_at, status, started_at, body"
+_REQUEST = "correlation_id, agent, phase, accepted_at, run_id, task_id, dialect, streaming, push, body, content"
+_OUTCOME = "correlation_id, agent, kind, ended_at, task_id, context_id, body"
+_REQUESTS = (
+    "unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::boolean[],"
+    f" $9::boolean[], $10::text[], $11::text[]) WITH ORDINALITY AS new ({_REQUEST}, place)"
+)
+
+
+def columns(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    """Rows as arrays, one for each column."""
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def storable(value: Any) -> Any:
+    """A value as a column holds it: in PostgreSQL's texts there are neither U+0000 nor half characters."""
+    if not isinstance(value, str):
+        return value
+    return value.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def request_row(record: RequestRecord, run: RunRecord | None = None, *, content: bool = False) -> tuple[Any, ...]:
+    """The columns of a request; its content, which is written once, only with ``content``."""
+    return (
+        record.request.correlation_id,
+        record.agent,
+        record.phase.value,
+        micros(record.accepted_at),
+        run and run.claim.run_id,
+        record.task and storable(record.task.task_id),
+        record.dialect,
+        record.streaming,
+        record.push,
+        request_body(record),
+        request_content(record) if content else None,
+    )
+
+
+def request_of(body: str, content: str | None, phase: str, _: int) -> RequestRecord:
+    """The record as it was last updated; only the phase's column says that it is closed."""
+    return replace(join(body, content), phase=Phase(phase))
+
+
+def run_row(run: RunRecord) -> tuple[Any, ...]:
+    claim, scheduled_at, started_at = run.claim, micros(run.claim.scheduled_at), micros(run.started_at)
+    return claim.run_id, claim.ceremony_id, scheduled_at, run.status.value, started_at, encode(run)
+
+
+def run_key(run: RunRecord) -> str:
+    return f"run {run.claim.ceremony_id} {micros(run.claim.scheduled_at)}"
+
+
+def outcome_row(outcome: Outcome) -> tuple[Any, ...]:
+    ids = storable(outcome.task_id), storable(outcome.context_id)
+    return outcome.correlation_id, outcome.agent, outcome.kind.value, micros(outcome.ended_at), *ids, encode(outcome)
+
+
+def event_row(event: Event) -> tuple[Any, ...]:
+    accepted = event.correlation_id if isinstance(event, RequestAccepted) else None
+    return event.seq, micros(event.at), event.agent or "", accepted, encode(to_wire(event, exact=True))

@@ -1,0 +1,199 @@
+"""The values that a ledger keeps, and its errors. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from fleetsim.model.errors import ConfigError, NotAccepting
+from fleetsim.model.event import TaskEvent
+from fleetsim.model.task import JsonObject
+from fleetsim.model.work import Answer, Outcome
+from fleetsim.request.records import QuestionRecord, RequestRecord
+
+
+class LedgerDamaged(ConfigError):
+    """The file is not a ledger, or not whole. It is never replaced: a person decides (``--salvage``)."""
+
+
+class LedgerCopied(ConfigError):
+    """The file is a copy of the ledger that a hub wrote: a person decides which of them is used (``--take-over``)."""
+
+
+class LedgerMoved(ConfigError):
+    """The ledger was moved to another form and place (``fleetsim ledger move``)."""
+
+
+class LedgerLocked(ConfigError):
+    """Another process has the ledger open; ``pid`` is its number, None if it is unknown."""
+
+    def __init__(self, message: str, *, pid: int | None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.pid = pid
+
+
+class LedgerBroken(NotAccepting):
+    """The ledger failed in a way that does not pass by itself: the hub takes no work and ends."""
+
+    retryable = False
+
+
+class HubTooOld(LedgerBroken, ConfigError):
+    """A newer fleetsim has changed the shared ledger so that this one may not write it. The hub ends."""
+
+
+class LeaseLost(NotAccepting):
+    """Another hub has taken over the requests of this one, whose writes are refused until it joins again."""
+
+    def __init__(self) -> None:
+        super().__init__("another hub has taken over this hub's requests", hint="try again in a moment")
+
+
+class RequestNote(NamedTuple):
+    """A summary of one request: its start and its end, without the whole record."""
+
+    correlation_id: str
+    agent: str
+    scheduled: bool
+    """Whether a ceremony's run made it."""
+    dialect: str | None
+    streaming: bool
+    push: bool
+
+
+class EarlyWebhook(Struct, frozen=True, kw_only=True):
+    """A verified webhook that arrived before the reply to the send, with its ``events``.
+
+    It was acknowledged, so the agent will not repeat it: the ledger keeps it until its request ends. ``body_bytes`` is
+    its size on the wire.
+    """
+
+    correlation_id: str
+    agent: str
+    events: tuple[TaskEvent, ...]
+    received_at: datetime
+    body_bytes: int
+
+
+class SlotClaim(Struct, frozen=True, kw_only=True):
+    """One firing of one ceremony. (ceremony_id, scheduled_at) can be claimed once, ever.
+
+    A manual run is a slot of its own: ``scheduled_at`` is then the moment it was asked for.
+    """
+
+    ceremony_id: str
+    scheduled_at: datetime
+    run_id: str
+    trigger: str = "cron"
+
+
+class RunStatus(StrEnum):
+    """How a ceremony's run ended."""
+
+    RUNNING = "running"
+    SUCCESS = "success"
+    FAILURE = "failure"
+    TIMEOUT = "timeout"
+    SKIPPED = "skipped"
+    MISSED = "missed"
+
+
+class RunRecord(Struct, frozen=True, kw_only=True):
+    """One run of a ceremony, or slots that did not fire; ``children`` are the ids of its requests, one per target.
+
+    ``late``: it began later than its ceremony allows. ``count``: how many slots it stands for, the newest is its own.
+    """
+
+    claim: SlotClaim
+    status: RunStatus = RunStatus.RUNNING
+    started_at: datetime
+    ended_at: datetime | None = None
+    children: tuple[str, ...] = ()
+    error: str = ""
+    late: bool = False
+    count: int = 1
+
+
+class CardSnapshot(Struct, frozen=True, kw_only=True):
+    """The last good card of an agent, as it came, when and from which address ("" in older ones).
+
+    ``url`` is the agent's in agents.yaml; ``spoken`` the dialect it turned out to speak, if not the card's.
+    """
+
+    agent: str
+    url: str
+    fetched_at: datetime
+    card: JsonObject = {}
+    found_at: str = ""
+    spoken: str = ""
+
+
+class KnownId(Struct, frozen=True, kw_only=True):
+    """A match for an id in the ledger, and its request.
+
+    ``kind`` is ``request``, ``question``, ``run`` (of a ceremony) or ``task`` (an agent's own id).
+    """
+
+    id: str
+    kind: str
+    correlation_id: str
+    agent: str
+    at: datetime
+
+
+class MessageKind(StrEnum):
+    """The kinds of message that a hub passes on to the owner of a request."""
+
+    WEBHOOK = "webhook"
+    ANSWER = "answer"
+    CANCEL = "cancel"
+    VETO = "veto"
+
+
+class PassedMessage(Struct, frozen=True, kw_only=True):
+    """A message that reached a hub that does not own its request. ``by`` is the person of a cancel or veto."""
+
+    correlation_id: str
+    kind: MessageKind
+    by: str = ""
+    answer: Answer | None = None
+    webhook: EarlyWebhook | None = None
+    seq: int = 0
+
+
+class TakenOver(Struct, frozen=True, kw_only=True):
+    """Requests, ended requests and runs that this hub owns from now on, because their hub has left or lost its lease.
+
+    ``untold`` are requests whose acceptance has no event, ``unannounced`` outcomes without one, each with its request.
+    """
+
+    requests: tuple[RequestRecord, ...] = ()
+    untold: tuple[RequestRecord, ...] = ()
+    unannounced: tuple[tuple[Outcome, RequestRecord], ...] = ()
+    questions: tuple[QuestionRecord, ...] = ()
+    webhooks: tuple[EarlyWebhook, ...] = ()
+    runs: tuple[RunRecord, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.requests or self.untold or self.unannounced or self.runs)
+
+
+class HubMember(Struct, frozen=True, kw_only=True):
+    """A hub of the fleet. ``hub`` is its number, ``lease_age_s`` the seconds since it renewed its lease of ``lease_s``.
+
+    ``owned`` are the open requests that it owns, ``took`` the number of requests that it has taken over.
+    """
+
+    hub: int
+    name: str
+    version: str
+    started_at: datetime
+    lease_age_s: float
+    lease_s: float
+    owned: int
+    took: int = 0
+    took_at: datetime | None = None
+    here: bool = False

@@ -1,0 +1,141 @@
+"""Retention: the ledger deletes old rows and payloads in small steps, and the file shrinks."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from fleetsim.ledger.bodies import decoder, encode, micros
+from fleetsim.ledger.interface import LedgerLimits
+from fleetsim.ledger.sqlite.storage import Connection
+from fleetsim.ledger.sqlite.sums import checked
+from fleetsim.model.parts import without_content
+from fleetsim.model.work import Outcome
+from fleetsim.request.records import RequestRecord
+
+PRUNED_MAX = 512
+"""Rows that one pruning deletes at most, so that a lowered limit does not stall the writer."""
+
+FREED_PAGES_MAX = 2_000
+"""Free pages that one pruning returns to the file system: 8 MB."""
+
+WHOLE_S = 3_600.0
+"""For how long after its end an outcome stays whole, however large the file is: somebody may still read it."""
+
+
+def prune(connection: Connection, limits: LedgerLimits, now: datetime) -> int:
+    """Delete closed requests and runs that ended long ago or are too many, or whose file is too large.
+
+    Payloads go before rows. Outcomes go in the order they came, so that the chain over the rest still holds. Returns
+    the number of outcomes that it changed or deleted; at most ``PRUNED_MAX`` of each.
+    """
+    before = micros(now) - int(limits.keep_s * 1_000_000)
+    newest = connection.execute("SELECT coalesce(max(seq), 0) FROM outcomes").fetchone()[0]
+    excess_bytes = 0 if limits.bytes_max is None else _used_bytes(connection) - limits.bytes_max
+    last_hour = micros(now) - int(WHOLE_S * 1_000_000)
+    slimmed = _slim(connection, newest, last_hour, excess_bytes) if excess_bytes > 0 else 0
+    too_large = excess_bytes > 0 and not slimmed
+    oldest = connection.execute(
+        "SELECT seq, ended_at, correlation_id FROM outcomes ORDER BY seq LIMIT ?", (PRUNED_MAX,)
+    ).fetchall()
+    old: list[tuple[str]] = []
+    for seq, ended_at, correlation_id in oldest:
+        too_old, too_many = ended_at < before, seq <= newest - limits.outcomes_max
+        if seq > newest - limits.outcomes_min or not (too_old or too_many or (too_large and ended_at < last_hour)):
+            break
+        old.append((correlation_id,))
+    for table in ("questions", "outcomes", "contents", "requests"):
+        connection.executemany(f"DELETE FROM {table} WHERE correlation_id = ?", old)
+    # Runs whose slot is long past and of whose requests none is left.
+    connection.execute(
+        "DELETE FROM runs WHERE seq IN (SELECT seq FROM runs ORDER BY seq LIMIT ?)"
+        " AND started_at < ? AND NOT EXISTS (SELECT 1 FROM requests WHERE requests.run_id = runs.run_id)",
+        (PRUNED_MAX, before),
+    )
+    free = connection.execute("PRAGMA freelist_count").fetchone()[0]
+    for _ in range(min(free, FREED_PAGES_MAX)):
+        connection.execute("PRAGMA incremental_vacuum(1)")  # Python's sqlite3 makes one step whatever the number
+    return len(old) + slimmed
+
+
+def _used_bytes(connection: Connection) -> int:
+    """The size of the file without its free pages."""
+    pages, free, size = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+    )
+    return int((pages - free) * size)
+
+
+def _slim(connection: Connection, newest: int, ended_before: int, excess_bytes: int) -> int:
+    """Delete the oldest payloads of outcomes and their requests, until the excess is freed; returns their number."""
+    first, end = 0, newest + 1  # slim outcomes are the oldest ones, so their end is searched by halves
+    while first < end:
+        middle = (first + end) // 2
+        row = connection.execute(
+            "SELECT seq, slim FROM outcomes WHERE seq >= ? ORDER BY seq LIMIT 1", (middle,)
+        ).fetchone()
+        first, end = (row[0] + 1, end) if row and row[1] else (first, middle)
+    count = 0
+    rows = connection.execute(
+        "SELECT seq, correlation_id, ended_at FROM outcomes WHERE seq >= ? ORDER BY seq LIMIT ?", (first, PRUNED_MAX)
+    ).fetchall()
+    for seq, correlation_id, ended_at in rows:
+        if ended_at >= ended_before or excess_bytes <= 0:
+            break
+        count += 1
+        connection.execute("UPDATE outcomes SET slim = 1 WHERE seq = ?", (seq,))
+        outcome, outcome_right, request, request_right = connection.execute(
+            f"SELECT outcomes.body, {checked('outcomes')}, requests.body, {checked('requests')}"
+            " FROM outcomes JOIN requests USING (correlation_id) WHERE outcomes.seq = ?",
+            (seq,),
+        ).fetchone()
+        if not (outcome_right and request_right):
+            continue  # a damaged row stays as it is
+        facts = encode(_without_payload(decoder(Outcome)(outcome)))
+        connection.execute(
+            "UPDATE outcomes SET body = ?,"
+            " sum = row_sum('outcomes', correlation_id, agent, skill, kind, success, ended_at, ?) WHERE seq = ?",
+            (facts, facts, seq),
+        )
+        asked = encode(_request_without_payload(decoder(RequestRecord)(request)))
+        connection.execute(
+            "UPDATE requests SET body = ?,"
+            " sum = row_sum('requests', correlation_id, agent, phase, accepted_at, run_id, ?) WHERE correlation_id = ?",
+            (asked, asked, correlation_id),
+        )
+        apart = connection.execute("SELECT length(body) FROM contents WHERE correlation_id = ?", (correlation_id,))
+        excess_bytes -= len(outcome) + len(request) - len(facts) - len(asked) + sum(size for (size,) in apart)
+        connection.execute("DELETE FROM contents WHERE correlation_id = ?", (correlation_id,))
+    return count
+
+
+def _without_payload(outcome: Outcome) -> Outcome:
+    return replace(
+        outcome,
+        text="",
+        text_chars=outcome.text_chars or len(outcome.text),
+        truncated=outcome.truncated or outcome.text != "",
+        parts=tuple(without_content(part, truncated=True) for part in outcome.parts),
+    )
+
+
+def _request_without_payload(record: RequestRecord) -> RequestRecord:
+    task = None if record.task is None else replace(record.task, artifacts=(), history=())
+    return replace(record, request=replace(record.request, text="", parts=()), task=task)
+
+
+def trim_events(connection: Connection, events_max: int, *, most: int) -> None:
+    """Delete old events if there are more than ``events_max``, at most ``most``.
+
+    An agent with more than half of them loses its own, so that it cannot push out the history of the others.
+    """
+    counts = connection.execute("SELECT agent, count(*) FROM events GROUP BY agent").fetchall()
+    excess = min(sum(count for _, count in counts) - events_max, most)
+    if excess <= 0:
+        return
+    agent, count = max((row for row in counts if row[0]), key=lambda row: row[1], default=("", 0))
+    own, values = ("WHERE agent = ?", (agent,)) if 2 * count > events_max else ("", ())
+    connection.execute(
+        f"DELETE FROM events WHERE seq IN (SELECT seq FROM events {own} ORDER BY seq LIMIT ?)", (*values, excess)
+    )

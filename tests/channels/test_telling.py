@@ -1,0 +1,244 @@
+"""What people are told of each kind of event, whole: the words, what to type next, and the facts for programs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fleetsim.channels.notice import TEXT_CHARS_MAX, Notice, NoticeKind, of_alert, of_question, of_run, of_slot
+from fleetsim.events.fleet import (
+    AlertCleared,
+    AlertRaised,
+    CeremonyCompleted,
+    CeremonyLate,
+    CeremonyMissed,
+    CeremonySkipped,
+)
+from fleetsim.events.request import Excerpt, QuestionAsked, QuestionExpired, QuestionOverdue
+from fleetsim.model.errors import Blame
+from fleetsim.model.work import Outcome, OutcomeKind
+
+AT = datetime(2026, 3, 1, 14, 0, tzinfo=UTC)
+TOLD_AT = "2026-03-01T14:00:00.000Z"
+LINK = "https://hub.example/{questionId}?of={correlationId}"
+
+
+def outcome(name: str = "1", *, agent: str = "quinn", text: str = "all well", reason: str = "") -> Outcome:
+    return Outcome(
+        correlation_id=f"c-{name}",
+        agent=agent,
+        skill="report",
+        system_actor="ceremony.digest",
+        kind=OutcomeKind.FAILED if reason else OutcomeKind.COMPLETED,
+        success=not reason,
+        blame=Blame.NOBODY,
+        started_at=AT,
+        ended_at=AT,
+        duration_ms=1,
+        text=text,
+        reason=reason,
+        cost_usd=0.25,
+    )
+
+
+def ran(status: str = "success", *, error: str = "", **more: Any) -> CeremonyCompleted:
+    told = {"name": "Daily digest", "skill": "report", "duration_ms": 1_540, "correlation_ids": ("c-1",), **more}
+    return CeremonyCompleted(at=AT, ceremony_id="digest", run_id="r-1", status=status, error=error, **told)
+
+
+def test_a_run_is_told_with_every_fact() -> None:
+    facts = {"ceremonyId": "digest", "runId": "r-1", "skill": "report", "durationMs": 1_540}
+    done = {"correlationId": "c-1", "agent": "quinn", "state": "completed", "success": True, "costUsd": 0.25}
+    assert of_run(ran(), [outcome()]) == Notice(
+        kind="run",
+        at=AT,
+        tone=NoticeKind.GOOD,
+        headline="Daily digest [digest]: success in 1.5 s (report, quinn)",
+        text="all well",
+        command="fleetsim task get c-1",
+        correlation_id="r-1",
+        facts={**facts, "status": "success", "error": "", "outcomes": [done]},
+    )
+    assert of_run(ran("failure", error="nobody can"), []) == Notice(
+        kind="run",
+        at=AT,
+        tone=NoticeKind.BAD,
+        headline="Daily digest [digest]: failure in 1.5 s (report, nobody)",
+        text="nobody can",
+        command="fleetsim ceremony history digest",
+        correlation_id="r-1",
+        facts={**facts, "status": "failure", "error": "nobody can", "outcomes": []},
+    )
+
+
+def test_a_run_of_a_ceremony_that_is_gone_is_told_by_its_id() -> None:
+    assert of_run(ran(name="", skill=None, duration_ms=None), []).headline == "digest: success (, nobody)"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "text"),
+    [
+        ([], "why not"),
+        ([outcome(text=" one\ntwo ")], "one\ntwo"),
+        ([outcome(text=" \n", reason="the disk is full")], "the disk is full"),
+        ([outcome(text="a\nb"), outcome(agent="ava", text="", reason="refused")], "quinn: a b\nava: refused"),
+        ([outcome(agent=f"a{n}", text="x") for n in range(10)], "\n".join(f"a{n}: x" for n in range(10))),
+        (
+            [outcome(agent=f"a{n}", text="x") for n in range(12)],
+            "\n".join([*(f"a{n}: x" for n in range(10)), "and 2 more"]),
+        ),
+    ],
+    ids=["nobody", "one", "a reason", "two", "ten", "twelve"],
+)
+def test_the_text_is_what_was_answered_or_why_it_was_not(outcomes: list[Outcome], text: str) -> None:
+    assert of_run(ran(error="why not"), outcomes).text == text
+
+
+@pytest.mark.parametrize("count", [2, 3, 10])
+def test_of_several_long_answers_each_has_a_part_and_together_they_fit(count: int) -> None:
+    text = of_run(ran(), [outcome(agent=f"{n}" * 64, text="x" * 2_000) for n in range(count)]).text
+    assert TEXT_CHARS_MAX - 40 * count < len(text) <= TEXT_CHARS_MAX
+    assert [line[:64] for line in text.splitlines()] == [f"{n}" * 64 for n in range(count)]
+    assert all(line.endswith("x…") for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("kind", "members", "status", "headline", "why", "slots"),
+    [
+        (CeremonyLate, {"run_id": "r-1", "lateness_ms": 90_400}, "late", "late", "began 90 s after its time", 1),
+        (CeremonyMissed, {"why": "down"}, "missed", "missed", "down", 1),
+        (CeremonyMissed, {"why": "down", "count": 2}, "missed", "missed, 2 slots", "down", 2),
+        (CeremonySkipped, {"why": "busy", "count": 3}, "skipped", "skipped, 3 slots", "busy", 3),
+    ],
+)
+def test_a_slot_that_fired_late_or_not_at_all_is_told_with_every_fact(
+    kind: Any, members: dict[str, Any], status: str, headline: str, why: str, slots: int
+) -> None:
+    known = {"ceremony_id": "digest", "name": "Daily digest", "skill": "report", "correlation_id": "r-1", **members}
+    facts = {"ceremonyId": "digest", "status": status, "skill": "report", "slots": slots, "error": why}
+    told = Notice(
+        kind="run",
+        at=AT,
+        tone=NoticeKind.BAD,
+        headline=f"Daily digest [digest]: {headline} (report)",
+        text=why,
+        command="fleetsim ceremony history digest",
+        correlation_id="r-1",
+        facts={**facts, "scheduledAt": TOLD_AT},
+    )
+    assert of_slot(kind(at=AT, scheduled_at=AT, **known)) == told
+    assert of_slot(kind(at=AT, scheduled_at=None, **known)).facts == {**facts, "scheduledAt": None}
+
+
+def asked(**more: Any) -> QuestionAsked:
+    known = {"kind": "input-required", "expires_at": AT, "context_id": None, "system_actor": "user", **more}
+    return QuestionAsked(**{**about(), "question": Excerpt.of("which branch?"), **known})
+
+
+def about() -> dict[str, Any]:
+    return {"at": AT, "agent": "quinn", "skill": "ask", "question_id": "q-1", "correlation_id": "c-1"}
+
+
+def test_a_question_is_told_with_every_fact_from_its_asking_to_its_end() -> None:
+    facts = {"questionId": "q-1", "agent": "quinn", "skill": "ask"}
+    until, link = "until 2026-03-01 14:00Z", "https://hub.example/q-1?of=c-1"
+    command = 'fleetsim inbox reply q-1 "your answer"'
+    assert of_question(asked(), LINK) == Notice(
+        kind="question",
+        at=AT,
+        tone=NoticeKind.ASKS,
+        headline=f"quinn (ask) asks, {until}",
+        text="which branch?",
+        command=command,
+        link=link,
+        correlation_id="c-1",
+        facts={**facts, "status": "asked", "expiresAt": TOLD_AT},
+    )
+    overdue = QuestionOverdue(**about(), question=Excerpt.of("which branch?"), expires_at=AT)
+    assert of_question(overdue, LINK) == Notice(
+        kind="question",
+        at=AT,
+        tone=NoticeKind.ASKS,
+        headline=f"quinn (ask) still waits for an answer, {until}",
+        text="which branch?",
+        command=command,
+        link=link,
+        correlation_id="c-1",
+        facts={**facts, "status": "overdue", "expiresAt": TOLD_AT},
+    )
+    assert of_question(QuestionExpired(**about()), LINK) == Notice(
+        kind="question",
+        at=AT,
+        tone=NoticeKind.BAD,
+        headline="nobody answered quinn (ask) in time",
+        correlation_id="c-1",
+        facts={**facts, "status": "expired", "expiresAt": None},
+    )
+
+
+def test_a_question_says_what_it_needs_and_how_that_is_given() -> None:
+    notice = of_question(asked(kind="auth-required", asks_for_data=True, expires_at=None, correlation_id=None), LINK)
+    assert (notice.headline, notice.facts["expiresAt"]) == ("quinn (ask) needs credentials", None)
+    assert notice.command == "fleetsim inbox reply q-1 --data '{…}'"
+    assert notice.link == "https://hub.example/q-1?of="
+    assert of_question(asked(agent=None, skill=None)).headline.startswith("an agent () asks, until")
+
+
+def test_an_alert_and_its_end_are_told_with_every_fact() -> None:
+    known = {"at": AT, "kind": "agent_down", "subject": "quinn", "since": AT}
+    facts = {"alert": "agent_down", "subject": "quinn", "since": TOLD_AT}
+    assert of_alert(AlertRaised(**known, detail="unreachable")) == Notice(
+        kind="alert",
+        at=AT,
+        tone=NoticeKind.BAD,
+        headline="alert: quinn is down",
+        text="unreachable",
+        command="fleetsim health",
+        facts={**facts, "detail": "unreachable"},
+    )
+    assert of_alert(AlertCleared(**known)) == Notice(
+        kind="recovery",
+        at=AT,
+        tone=NoticeKind.GOOD,
+        headline="over: quinn is down",
+        command="fleetsim health",
+        facts={**facts, "detail": None},
+    )
+    known["since"] = None
+    assert of_alert(AlertCleared(**known)).facts == {**facts, "detail": None, "since": None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject", "headline", "command"),
+    [
+        ("agent_down", "quinn", "alert: quinn is down", "fleetsim health"),
+        ("failure_rate", "quinn", "alert: quinn fails too often", "fleetsim health"),
+        ("cost", "", "alert: the fleet costs too much", "fleetsim health"),
+        ("orphaned_skill", "plan\n@all", "alert: nobody succeeds at plan @all", "fleetsim health"),
+        ("orphaned_skill", "x" * 100, f"alert: nobody succeeds at {'x' * 79}…", "fleetsim health"),
+        ("ceremony_missed", "digest", "alert: ceremony digest missed its time", "fleetsim ceremony list"),
+    ],
+)
+def test_an_alert_says_what_is_wrong_and_where_to_look(kind: str, subject: str, headline: str, command: str) -> None:
+    notice = of_alert(AlertRaised(at=AT, kind=kind, subject=subject, detail="the figures", since=AT))
+    assert (notice.kind, notice.headline, notice.text, notice.command) == ("alert", headline, "the figures", command)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (None, ""),
+        (59, ""),
+        (60, " (it lasted 1 min)"),
+        (12 * 60, " (it lasted 12 min)"),
+        (119 * 60, " (it lasted 119 min)"),
+        (120 * 60, " (it lasted 2 h 0 min)"),
+        (150 * 60, " (it lasted 2 h 30 min)"),
+    ],
+)
+def test_a_recovery_says_how_long_it_lasted(seconds: float | None, said: str) -> None:
+    since = None if seconds is None else AT - timedelta(seconds=seconds)
+    notice = of_alert(AlertCleared(at=AT, kind="agent_down", subject="quinn", since=since))
+    assert (notice.kind, notice.headline) == ("recovery", f"over: quinn is down{said}")

@@ -1,0 +1,81 @@
+"""The ledger's promises in a real PostgreSQL: ``make pg``."""
+
+from __future__ import annotations
+
+import itertools
+from typing import ClassVar, Self
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import initialize, run_state_machine_as_test
+
+from fleetsim.ledger import LedgerLimits
+from fleetsim.ledger.postgres.ledger import PostgresLedger, open_postgres
+from fleetsim.ledger.postgres.place import Place
+from tests.ledger.ledger_promises import *  # noqa: F403 - each promise is a test here
+from tests.ledger.ledgers import SMALL, OpenLedger
+from tests.ledger.test_ledger_machine import LIMITS, LedgerMachine
+from tests.postgres import Server
+from tests.scale import scaled
+
+pytestmark = [pytest.mark.pg, pytest.mark.sockets]
+
+_schemas = (f"fleet_{number}" for number in itertools.count())
+
+
+class OwningLedger(PostgresLedger):
+    """A PostgreSQL ledger that owns each request of the ledgers that were closed before."""
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        while await self.take_over():
+            pass
+        return self
+
+
+def owning(place: Place, limits: LedgerLimits) -> PostgresLedger:
+    ledger = open_postgres(place, limits=limits)
+    ledger.__class__ = OwningLedger
+    return ledger
+
+
+class PostgresMachine(LedgerMachine):
+    """Drives a schema of the server and the model side by side."""
+
+    server: ClassVar[Server]
+
+    @initialize()
+    def begin(self) -> None:
+        self.place = Place.read(self.server.url(next(_schemas)), password=True)
+        super().begin()
+
+    def open(self) -> None:
+        self.ledger = owning(self.place, LIMITS)
+        self.wait(self.ledger.__aenter__())
+
+    def inspect(self) -> None:
+        """PostgreSQL answers for its own files."""
+
+
+def test_the_ledger_does_what_the_model_says(server: Server) -> None:
+    PostgresMachine.server = server
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        PostgresMachine,
+        settings=settings(
+            max_examples=scaled(50, share=4),
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@pytest.fixture
+def opened(server: Server) -> OpenLedger:
+    place = Place.read(server.url(next(_schemas)), password=True)
+    return lambda: owning(place, SMALL)
+
+
+@pytest.fixture
+def kept(opened: OpenLedger) -> OpenLedger:
+    return opened

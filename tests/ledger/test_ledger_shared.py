@@ -1,0 +1,45 @@
+"""The ledger's promises in the form that several simulated hubs share."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import pytest
+
+from fleetsim.ledger.sqlite.storage import InlineStorage
+from fleetsim.sim.shared_ledger import MemberLedger, SharedStore
+from fleetsim.testbed.runtime import virtual_runtime
+from tests.ledger.ledger_promises import *  # noqa: F403 - each promise is a test here
+from tests.ledger.ledgers import SMALL, OpenLedger, opener
+
+
+class OwningLedger(MemberLedger):
+    """A member that owns each request of the members that were closed before."""
+
+    async def __aenter__(self) -> Self:
+        if not self._store.members:
+            await self.database.start()
+        await super().__aenter__()
+        while await self.take_over(limit=100_000):
+            pass
+        return self
+
+    database: InlineStorage
+
+
+@pytest.fixture
+def opened() -> OpenLedger:
+    database, clock = InlineStorage(opener(None)), virtual_runtime().clock
+    store = SharedStore(clock, 30.0)
+
+    def open_member() -> OwningLedger:
+        ledger = OwningLedger(store, database, SMALL, name="hub", clock=clock)
+        ledger.database = database
+        return ledger
+
+    return open_member
+
+
+@pytest.fixture
+def kept(opened: OpenLedger) -> OpenLedger:
+    return opened

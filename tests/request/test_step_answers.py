@@ -1,0 +1,189 @@
+"""Answers on their way and cancels, effect by effect: what is sent, what is told, and when it is looked at again."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetsim.model.errors import (
+    ConfigError,
+    FleetsimError,
+    HttpRefused,
+    RpcError,
+    TaskNotFound,
+    Unreachable,
+    WireError,
+)
+from fleetsim.model.task import TaskState
+from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, UpdateSource
+from fleetsim.request.signals import (
+    Answered,
+    Cancel,
+    CancelAsked,
+    Close,
+    Replied,
+    ResolveQuestion,
+    Resume,
+    Resumed,
+    ResumeFailed,
+    Save,
+    SendFailed,
+)
+from fleetsim.request.track import Rules, Timer
+from tests.request.steps import Hand, published, task
+
+W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
+WHICH = task(I, said="which?", said_id="q1")
+
+
+def asking(rules: Rules | None = None, **kind: bool) -> Hand:
+    """Sent at 0 s; at 10 s the agent asks, and its time stands still."""
+    hand = Hand.sent(rules, **kind).tell(Replied(reply=task(S), began=0.0)).at(10.0)
+    return hand.hear(WHICH, UpdateSource.POLL)
+
+
+def question_of(hand: Hand) -> str:
+    assert hand.track.asking.question is not None
+    return hand.track.asking.question.question_id
+
+
+def answer_to(hand: Hand, decision: Decision = Decision.ANSWER) -> Answer:
+    return Answer(question_id=question_of(hand), text="main", by="ada", decision=decision)
+
+
+def answered(hand: Hand | None = None) -> Hand:
+    """The answer is given at 20 s, and on its way."""
+    hand = (hand or asking()).at(20.0)
+    return hand.tell(Answered(answer=answer_to(hand)))
+
+
+def delivered(hand: Hand) -> ResolveQuestion:
+    assert hand.track.asking.answer is not None
+    return ResolveQuestion(question_id=hand.track.asking.answer.question_id, state="delivered")
+
+
+# ------------------------------------------------------------------ the answer
+
+
+def test_an_answer_is_told_put_on_record_and_sent_on() -> None:
+    hand = asking().at(20.0)
+    given = answer_to(hand)
+    told = {"questionId": given.question_id, "decision": "answer", "decidedBy": "ada", "answer": given.text}
+    hand.tell(Answered(answer=given))
+    assert hand.effects == (
+        Save(),
+        published(topic="hitl.response.", payload=told),
+        Resume(answer=given),
+    )
+    assert (hand.track.asking.question, hand.track.asking.answer, hand.due(Timer.POLL)) == (
+        None,
+        given,
+        None,
+    )
+    assert hand.track.timers[Timer.DEADLINE] == 3_600 + 10, "it stood still while somebody thought"
+
+
+def test_an_answer_to_another_question_changes_nothing() -> None:
+    hand = asking()
+    before = hand.track
+    assert hand.tell(Answered(answer=Answer(question_id="q-other", text="main"))).effects == ()
+    assert hand.track == before
+
+
+def test_a_rejection_is_delivered_to_nobody_and_has_the_task_canceled() -> None:
+    hand = asking().at(20.0)
+    no = answer_to(hand, Decision.REJECT)
+    told = {"questionId": no.question_id, "decision": "reject", "decidedBy": "ada"}
+    hand.tell(Answered(answer=no))
+    assert hand.effects == (
+        Save(),
+        published(topic="hitl.response.", payload=told),
+        ResolveQuestion(question_id=no.question_id, state="delivered"),
+        Cancel(),
+    )
+    assert (hand.track.record.rejected, hand.track.record.cancel_wanted, hand.due(Timer.CANCEL)) == (
+        True,
+        True,
+        50.0,
+    )
+    assert hand.track.turn_from == 20.0, "from here on it is the agent's time"
+
+
+def test_an_agent_whose_reply_to_an_answer_is_broken_is_asked_what_became_of_it() -> None:
+    hand = answered().tell(ResumeFailed(error=WireError("not JSON")))
+    assert hand.outcomes == []
+    assert hand.due(Timer.POLL) == hand.mono
+    assert hand.track.asking.answer is None
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "cause", "reason", "stops"),
+    [
+        (
+            ConfigError("QUINN_KEY is not set"),
+            *(OutcomeKind.LOST, Cause.MISCONFIGURED, "the answer could not be sent: QUINN_KEY is not set", False),
+        ),
+        (
+            TaskNotFound("no such task"),
+            *(OutcomeKind.LOST, Cause.TASK_GONE, "the agent no longer knows the task: no such task", False),
+        ),
+        (
+            RpcError("no", code=-32050),
+            *(OutcomeKind.FAILED, Cause.REFUSED, "the agent refused the answer (-32050): no", True),
+        ),
+        (
+            HttpRefused("HTTP 404", status=404),
+            *(OutcomeKind.FAILED, Cause.REFUSED, "the agent refused the answer: HTTP 404", True),
+        ),
+    ],
+)
+def test_an_answer_that_is_refused_for_good_ends_the_request(
+    error: FleetsimError, kind: OutcomeKind, cause: Cause, reason: str, stops: bool
+) -> None:
+    hand = answered()
+    settled = delivered(hand)
+    hand.tell(ResumeFailed(error=error))
+    (outcome,) = hand.outcomes
+    assert (outcome.kind, outcome.cause, outcome.reason) == (kind, cause, reason)
+    assert hand.effects == (Save(), settled, *([Cancel()] if stops else []), Close(outcome=outcome))
+
+
+def test_an_answer_nobody_waits_for_any_more_changes_nothing_by_failing() -> None:
+    hand = answered().tell(Resumed(reply=task(W), began=20.0))
+    assert hand.tell(ResumeFailed(error=Unreachable("down"))).effects == ()
+
+
+# ------------------------------------------------------------------ nobody answers
+
+
+@pytest.mark.parametrize(
+    ("cancels", "reason"),
+    [
+        (True, "nobody answered the agent's question in time"),
+        (False, "nobody answered the agent's question in time; its task was left as it is"),
+    ],
+)
+def test_a_question_that_lapses_is_expired_and_its_task_stopped_unless_told_otherwise(
+    cancels: bool, reason: str
+) -> None:
+    hand = asking(Rules(question_ttl_s=100, question_expiry_cancels=cancels))
+    asked = question_of(hand)
+    hand.wait(99.0)
+    assert not hand.outcomes
+    hand.wait(1.0)
+    (outcome,) = hand.outcomes
+    assert (outcome.kind, outcome.cause, outcome.reason) == (OutcomeKind.EXPIRED, Cause.UNANSWERED, reason)
+    settled = ResolveQuestion(question_id=asked, state="expired")
+    assert hand.effects == (*([Cancel()] if cancels else []), settled, Close(outcome=outcome))
+    assert hand.track.asking.question is None
+
+
+# ------------------------------------------------------------------ cancels
+
+
+def test_a_cancel_of_what_waits_for_its_next_try_ends_it_in_the_name_of_who_asked() -> None:
+    hand = Hand.sent().tell(SendFailed(error=Unreachable("down"))).tell(CancelAsked(by="ada"))
+    (outcome,) = hand.outcomes
+    assert (outcome.kind, outcome.cause) == (OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON)
+    assert "ada" in outcome.reason
+    assert hand.effects == (Save(), Close(outcome=outcome))
+    assert hand.track.timers == {}

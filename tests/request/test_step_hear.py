@@ -1,0 +1,300 @@
+"""What an agent says, piece by piece: applied or stale, told to the world, whole or not, and when it is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from fleetsim.events.request import Level
+from fleetsim.model.errors import (
+    TimedOut,
+)
+from fleetsim.model.event import ArtifactUpdate, DirectReply, TaskEvent
+from fleetsim.model.task import Artifact, Task, TaskState, TextPart
+from fleetsim.model.work import OutcomeKind, UpdateSource
+from fleetsim.request.machine import new_track
+from fleetsim.request.records import RequestRecord
+from fleetsim.request.signals import (
+    Begin,
+    Due,
+    Left,
+    Publish,
+    RegisterPush,
+    Replied,
+    Save,
+    SendFailed,
+    StreamEnded,
+    TurnedAway,
+)
+from fleetsim.request.track import Now, Rules, Timer, how_it_stands
+from tests.request.steps import START, Hand, chunk, message, published, record, status, task
+
+W, C, F, S, I = (  # noqa: E741
+    TaskState.WORKING,
+    TaskState.COMPLETED,
+    TaskState.FAILED,
+    TaskState.SUBMITTED,
+    TaskState.INPUT_REQUIRED,
+)
+
+
+def of(kept: RequestRecord, rules: Rules | None = None, *, jitter: float = 0.5, mono: float = 0.0) -> Hand:
+    hand = Hand(track=new_track(kept, Now(mono, START)), rules=rules or Rules(), jitter=jitter).at(mono)
+    return hand.tell(Begin()).tell(Left())
+
+
+def bound(state: TaskState = W, **kind: bool) -> Hand:
+    return Hand.sent(**kind).tell(Replied(reply=task(state), began=0.0))
+
+
+def polling(hand: Hand, at: float) -> Hand:
+    """A poll is in the air from that moment on."""
+    hand.at(at).tell(Due())
+    assert hand.track.polling.began == at
+    return hand
+
+
+def follow_up(**changes: Any) -> RequestRecord:
+    """One more message on the task ``t-1``, which was completed before it."""
+    kept = record()
+    request = replace(kept.request, **{"task_id": "t-1", "context_id": "ctx"} | changes)
+    return replace(kept, request=request, earlier=how_it_stands(task(C, "of before")))
+
+
+def named(artifact_id: str, *, append: bool = False, last: bool = True) -> ArtifactUpdate:
+    artifact = Artifact(artifact_id=artifact_id, parts=(TextPart(text=artifact_id),))
+    return ArtifactUpdate(task_id="t-1", context_id="ctx", artifact=artifact, append=append, last_chunk=last)
+
+
+def update(state: str, previous: str | None, via: str, text: str = "") -> Publish:
+    payload = {"state": state, "previous": previous, "via": via, "text": text}
+    return published(topic="agent.skill.update", payload=payload)
+
+
+def stale(hand: Hand) -> str:
+    """Why the latest news was not applied; "" if it was."""
+    whys = [payload["why"] for topic, _, payload in hand.said if topic == "agent.skill.stale"]
+    return str(whys[0]) if whys else ""
+
+
+# ------------------------------------------------------------------ bound by the first news
+
+
+def test_an_agent_that_went_on_elsewhere_is_told_of() -> None:
+    hand = of(replace(record(), request=replace(record().request, context_id="ours")))
+    hand.tell(Replied(reply=task(W), began=0.0))
+    (why,) = hand.track.record.warnings
+    assert ("agent.skill.elsewhere", Level.WARN, {"why": why}) in hand.said
+
+
+def test_a_webhook_is_registered_with_the_reply_where_the_record_says_so() -> None:
+    hand = of(replace(record(push=True), register_push=True)).tell(Replied(reply=task(W), began=0.0))
+    assert hand.asked_for(RegisterPush) == [RegisterPush()]
+    assert hand.track.pushing.registered
+    assert bound(push=True).asked_for(RegisterPush) == []
+
+
+def test_a_webhook_turned_away_before_the_reply_owes_a_look_at_once() -> None:
+    hand = Hand.sent(push=True).tell(TurnedAway())
+    assert hand.track.sending.look_due
+    assert hand.tell(Replied(reply=task(W), began=0.0)).next_look == 0.0
+
+
+@pytest.mark.parametrize(
+    ("context", "told", "kept"),
+    [
+        ({}, "theirs", "theirs"),
+        ({}, "", "c-1"),
+        ({"context_id": "ours"}, "", "ours"),
+        ({"first_turn": True}, "", ""),
+        ({"task_id": "t-1"}, "", ""),
+        ({"task_id": "t-1", "context_id": "ours"}, "", "ours"),
+    ],
+)
+def test_a_task_without_a_context_is_in_the_one_that_was_made_for_it(
+    context: dict[str, Any], told: str, kept: str
+) -> None:
+    hand = of(replace(record(), request=replace(record().request, **context)))
+    hand.tell(Replied(reply=replace(task(W), context_id=told), began=0.0))
+    assert hand.track.task is not None
+    assert hand.track.task.context_id == kept
+
+
+# ------------------------------------------------------------------ applied, told, put on record
+
+
+@pytest.mark.parametrize(
+    ("before", "event", "via", "effects"),
+    [
+        (S, task(W), UpdateSource.POLL, (Save(), update("working", "submitted", "poll"))),
+        (W, task(W), UpdateSource.POLL, ()),
+        (W, task(W, "more"), UpdateSource.POLL, (update("working", "working", "poll", "more"),)),
+        (W, status(W, "more"), UpdateSource.PUSH, ()),
+    ],
+)
+def test_what_moved_is_told_and_a_new_state_put_on_record(
+    before: TaskState, event: Task | TaskEvent, via: UpdateSource, effects: tuple[Publish, ...]
+) -> None:
+    hand = polling(bound(before), 20.0)
+    assert hand.hear(event, via).effects == effects
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        (chunk("piece", append=True), {"type": "artifact", "text": "piece", "append": True, "artifactId": "t-1"}),
+        (status(W, "at it"), {"type": "status", "text": "at it", "state": "working"}),
+        (status(W), {"type": "status", "text": "", "state": "working"}),
+        (task(W, "so far"), {"type": "task", "text": "so far", "state": "working"}),
+    ],
+)
+def test_what_a_stream_brings_is_told_piece_by_piece(event: Task | TaskEvent, told: dict[str, Any]) -> None:
+    hand = Hand.sent(streaming=True).hear(task(W), UpdateSource.STREAM).hear(event, UpdateSource.STREAM)
+    assert hand.said == [("agent.chat.inbound", Level.DEBUG, told)]
+
+
+def test_an_outcome_says_in_how_many_pieces_a_stream_brought_the_answer() -> None:
+    hand = Hand.sent(streaming=True).hear(task(W), UpdateSource.STREAM)
+    for piece in ("a", "b", "c"):
+        hand.hear(chunk(piece), UpdateSource.STREAM)
+    hand.hear(chunk("abc", append=False, last=True), UpdateSource.STREAM)  # all of it once more
+    assert hand.hear(task(C, "abc"), UpdateSource.STREAM).outcomes[0].chunks == 3
+
+
+def test_a_message_on_a_stream_is_told_and_the_end() -> None:
+    hand = Hand.sent(streaming=True).hear(DirectReply(message=message("hello")), UpdateSource.STREAM)
+    assert ("agent.chat.inbound", Level.DEBUG, {"type": "message", "text": "hello"}) in hand.said
+    assert [(o.kind, o.text) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, "hello")]
+
+
+# ------------------------------------------------------------------ stale
+
+
+@pytest.mark.parametrize(
+    ("hand", "event", "via", "why"),
+    [
+        (lambda: bound(W), task(S), UpdateSource.POLL, "the task has moved on since"),
+        (lambda: bound(S), task(S), UpdateSource.POLL, ""),
+        (lambda: bound(W), status(S), UpdateSource.PUSH, "the task has moved on since"),
+        (lambda: bound().hear(status(C), UpdateSource.PUSH), status(W), UpdateSource.PUSH, "the task has ended"),
+        (lambda: bound().hear(status(C), UpdateSource.PUSH), status(C), UpdateSource.STREAM, "the task has ended"),
+        (lambda: bound().hear(status(C), UpdateSource.PUSH), status(F), UpdateSource.PUSH, ""),
+        (lambda: bound(W), chunk("b"), UpdateSource.PUSH, "a chunk whose predecessors may be missing"),
+        (lambda: bound(W), chunk("b", append=False), UpdateSource.PUSH, ""),
+        (lambda: bound(W), chunk("b"), UpdateSource.STREAM, ""),
+    ],
+)
+def test_what_cannot_be_news_any_more_is_stale(
+    hand: Callable[[], Hand], event: Task | TaskEvent, via: UpdateSource, why: str
+) -> None:
+    assert stale(hand().hear(event, via)) == why
+
+
+def test_a_poll_asked_for_before_the_last_news_still_tells_the_end() -> None:
+    hand = bound(push=True).at(20.0).hear(status(W, "at it"), UpdateSource.PUSH).at(21.0)
+    hand.hear(task(C, "done"), UpdateSource.POLL, began=19.9)
+    assert [o.text for o in hand.outcomes] == ["done"]
+
+
+def test_a_piece_that_could_not_be_placed_leaves_its_artifact_incomplete() -> None:
+    hand = bound(push=True).hear(named("a"), UpdateSource.PUSH).hear(named("b"), UpdateSource.PUSH)
+    hand.hear(named("b", append=True), UpdateSource.PUSH)
+    assert (bool(stale(hand)), hand.track.ending.whole) == (True, {"a"})
+
+
+def test_a_webhook_that_names_no_task_binds_none() -> None:
+    hand = Hand.sent(push=True).tell(SendFailed(error=TimedOut("silent")))
+    assert stale(hand.hear(replace(status(W), task_id=""), UpdateSource.PUSH))
+    assert hand.track.task is None
+
+
+# ------------------------------------------------------------------ the past of a follow-up
+
+
+def test_a_reply_that_shows_the_past_says_that_the_message_was_taken() -> None:
+    hand = of(follow_up()).tell(Replied(reply=task(C, "of before"), began=0.0))
+    assert hand.track.task is not None
+    assert (hand.track.task.state, hand.outcomes, hand.next_look) == (S, [], 1.0)
+
+
+def test_a_stream_that_begins_with_the_past_is_looked_at_in_a_second() -> None:
+    assert of(replace(follow_up(), streaming=True)).hear(task(C, "of before"), UpdateSource.STREAM).next_look == 1.0
+
+
+def test_a_poll_that_shows_the_past_is_believed() -> None:
+    hand = polling(of(follow_up()).tell(Replied(reply=task(W), began=0.0)), 20.0).hear(
+        task(C, "of before"), UpdateSource.POLL
+    )
+    assert [o.text for o in hand.outcomes] == ["of before"]
+
+
+# ------------------------------------------------------------------ webhooks that are only messages
+
+
+def test_a_message_in_a_webhook_is_a_remark_that_owes_a_look_while_the_task_is_open() -> None:
+    remark = DirectReply(message=message("still at it"))
+    assert polling(bound(push=True), 20.0).hear(remark, UpdateSource.PUSH).next_look == 0.0
+    ended = bound(push=True).hear(status(C), UpdateSource.PUSH)
+    polling(ended, 1.0).hear(remark, UpdateSource.PUSH)
+    assert ended.next_look is None
+    reply = Hand.sent(push=True).tell(SendFailed(error=TimedOut("silent"))).hear(remark, UpdateSource.PUSH)
+    assert (bool(stale(reply)), reply.due(Timer.POLL)) == (True, None)
+
+
+def test_a_message_in_a_webhook_binds_the_task_in_the_context_it_names() -> None:
+    remark = DirectReply(message=replace(message("at it"), task_id="t-1", context_id="theirs"))
+    hand = Hand.sent(push=True).tell(SendFailed(error=TimedOut("silent"))).hear(remark, UpdateSource.PUSH)
+    assert hand.track.task is not None
+    assert hand.track.task.context_id == "theirs"
+
+
+# ------------------------------------------------------------------ the end, whole or not
+
+
+def test_all_pieces_must_be_whole() -> None:
+    half = (
+        bound(push=True)
+        .hear(named("a"), UpdateSource.PUSH)
+        .hear(named("b", last=False), UpdateSource.PUSH)
+        .hear(status(C), UpdateSource.PUSH)
+    )
+    assert not half.outcomes
+    whole = (
+        bound(push=True)
+        .hear(named("a"), UpdateSource.PUSH)
+        .hear(named("b"), UpdateSource.PUSH)
+        .hear(status(C), UpdateSource.PUSH)
+    )
+    assert len(whole.outcomes) == 1
+
+
+@pytest.mark.parametrize(
+    ("via", "text", "whole"),
+    [
+        (UpdateSource.POLL, "", True),
+        (UpdateSource.REPLY, "", True),
+        (UpdateSource.PUSH, "all", True),
+        (UpdateSource.PUSH, "", False),
+        (UpdateSource.STREAM, "all", True),
+        (UpdateSource.STREAM, "", False),
+    ],
+)
+def test_an_end_is_whole_where_it_was_asked_for_or_shows_what_was_made(
+    via: UpdateSource, text: str, whole: bool
+) -> None:
+    assert bool(bound().hear(task(C, text), via).outcomes) is whole
+
+
+def test_a_task_seen_at_work_is_not_known_whole_and_fills_the_gap() -> None:
+    hand = (
+        Hand.sent(streaming=True)
+        .hear(task(W), UpdateSource.STREAM)
+        .hear(named("a"), UpdateSource.STREAM)
+        .tell(StreamEnded())
+    )
+    assert (hand.track.ending.whole, hand.track.streaming.gap) == ({"a"}, True)
+    hand.hear(task(W), UpdateSource.POLL)
+    assert (hand.track.ending.whole, hand.track.streaming.gap) == (frozenset(), False)
