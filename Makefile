@@ -109,10 +109,10 @@ attack: ## one agent hangs or floods a real hub: how another fares beside it, an
 	@scripts/setup dev
 	@$(BIN)/python -m tests.bench.flood $(addprefix --only ,$(ONLY))
 
-bench: ## CPU per unit beside a floor and released peers, and the screen, to docs/benchmarks.md (ROW=send, ROW=screen: one row)
+bench: ## CPU per unit beside a floor and released peers, and the screen, to docs/benchmarks.md (ROW=send, ROW=screen: one row; AGAINST=COMMIT: beside that commit, to the terminal)
 	@scripts/setup dev
-	@$(if $(filter screen,$(ROW)),,$(BIN)/python -m tests.bench.cost --peers --page $(addprefix --row ,$(ROW)))
-	@$(if $(filter screen,$(or $(ROW),screen)),$(BIN)/python -m tests.bench.screen --page)
+	@$(if $(filter screen,$(ROW)),,$(BIN)/python -m tests.bench.cost $(if $(AGAINST),--against $(AGAINST),--peers --page) $(if $(ROW),--row $(ROW)))
+	@$(if $(or $(AGAINST),$(filter-out screen,$(ROW))),,$(BIN)/python -m tests.bench.screen --page)
 
 latency: ## how long an agent's callers wait at half of what it can bear, to docs/benchmarks.md (STORED=100000)
 	@scripts/setup dev

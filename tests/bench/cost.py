@@ -6,6 +6,7 @@ once on a bare uvicorn), then ours, then each released peer that does the same (
 of their own), so that a busy machine slows all of them. Told are medians of CPU time per unit, the medians of
 same-round ratios, and how busy the machine was with other work. Ratios can be compared between days, milliseconds
 hardly. ``python -m tests.bench.cost --row send --rounds 5 --peers``; ``--page`` writes docs/benchmarks.md.
+``--against COMMIT`` also runs an older commit, with its own package and sides, in the same rounds.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -353,9 +355,9 @@ class Command:
 
     pid = os.getpid()
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, tree: Path = ROOT) -> None:
         self._words = words
-        self._env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        self._env = {n: value for n, value in env_of(tree).items() if n != "PYTHONDONTWRITEBYTECODE"}
 
     async def turn(self, row: Row, ask: Ask, session: aiohttp.ClientSession, units: int) -> float:
         """CPU-ms of one start to its end, children of its own included."""
@@ -384,6 +386,20 @@ async def heard(process: asyncio.subprocess.Process) -> Json:
     return said
 
 
+def env_of(tree: Path) -> dict[str, str]:
+    """The environment of a process that runs the package and the sides of ``tree``."""
+    return {**os.environ, "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
+
+
+@contextmanager
+def tree_of(commit: str) -> Iterator[Path]:
+    """The files of an older commit in a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="cost-") as folder:
+        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        yield Path(folder)
+
+
 def words_of(side: str, url: str, **around: int) -> list[str]:
     """How one of our sides is started; ``around`` is an ``Around``."""
     beside = ["--around", *(f"{what}={count}" for what, count in around.items())] if around else []
@@ -408,8 +424,8 @@ def words_of_peer(peer: Peer, url: str) -> list[str]:
 
 
 @asynccontextmanager
-async def measured(words: Sequence[str]) -> AsyncIterator[Measured]:
-    process = await asyncio.create_subprocess_exec(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+async def measured(words: Sequence[str], env: Mapping[str, str] | None = None) -> AsyncIterator[Measured]:
+    process = await asyncio.create_subprocess_exec(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
     try:
         yield Measured(process, await heard(process))
     finally:
@@ -481,22 +497,29 @@ class Rounds:
         return f"{min(self.ms[who]):.3f} to {max(self.ms[who]):.3f}"
 
 
-OURS, FLOOR = "fleetsim", "floor"
+OURS, FLOOR, OLDER = "fleetsim", "floor", "older commit"
 
 
-async def measure(name: str, rounds: int, *, with_peers: bool) -> Rounds:
-    """One row."""
+async def measure(name: str, rounds: int, *, with_peers: bool, older: Path | None = None) -> Rounds:
+    """One row; ``older`` is the tree of another commit."""
     row, result = ROWS[name], Rounds(name)
     server = await asyncio.start_server(converse, "127.0.0.1", 0, limit=2**20, backlog=1_000)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server, AsyncExitStack() as stack:
         session = await stack.enter_async_context(asking_client())
-        floor: Measured | Command = Command("-c", "pass")
-        us: Measured | Command = Command("-m", "fleetsim", *(word.format(peer=url) for word in row.verb))
-        if not row.verb:
-            floor = await stack.enter_async_context(measured(words_of(row.floor, url)))
-            us = await stack.enter_async_context(measured(words_of(row.ours, url)))
+
+        async def side(words: Sequence[str], tree: Path = ROOT) -> Measured:
+            return await stack.enter_async_context(measured(words, env_of(tree)))
+
+        def verb(tree: Path = ROOT) -> Command:
+            return Command("-m", "fleetsim", *(word.format(peer=url) for word in row.verb), tree=tree)
+
+        floor = Command("-c", "pass") if row.verb else await side(words_of(row.floor, url))
+        us = verb() if row.verb else await side(words_of(row.ours, url))
         sides = {FLOOR: (floor, row.ask_floor, row.units), OURS: (us, row.ask, row.units)}
+        if older is not None:
+            then = verb(older) if row.verb else await side(words_of(row.ours, url), older)
+            sides[OLDER] = (then, row.ask, row.units)
         for peer in row.peers if with_peers else ():
             ask = ECHO if peer.way == "/" else row.ask
             try:
@@ -504,12 +527,12 @@ async def measure(name: str, rounds: int, *, with_peers: bool) -> Rounds:
                 sides[peer.title] = (them, ask, peer.units or row.units)
             except Exception as error:  # noqa: BLE001 - a peer that cannot be had here leaves the others
                 result.missing[peer.title] = str(error).splitlines()[0]
-        for side, ask, units in sides.values():
-            await side.turn(row, ask, session, units // 2)
-        machine = Machine(tuple(side.pid for side, *_ in sides.values()))
+        for who, ask, units in sides.values():
+            await who.turn(row, ask, session, units // 2)
+        machine = Machine(tuple(who.pid for who, *_ in sides.values()))
         for _ in range(rounds):
-            for title, (side, ask, units) in sides.items():
-                result.ms.setdefault(title, []).append(round(await side.turn(row, ask, session, units), 6))
+            for title, (who, ask, units) in sides.items():
+                result.ms.setdefault(title, []).append(round(await who.turn(row, ask, session, units), 6))
             machine.probes.append(probe_ms())
         result.machine = str(machine)
     return result
@@ -571,10 +594,11 @@ def write_page(all_rounds: Sequence[Rounds]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--row", choices=ROWS, help="one row alone")
+    parser.add_argument("--row", choices=ROWS, nargs="+", help="these rows alone")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peers", action="store_true", help="beside released peers, whose environments are built once")
     parser.add_argument("--page", action="store_true", help="write what was measured into docs/benchmarks.md")
+    parser.add_argument("--against", metavar="COMMIT", help="an older commit, measured in the same rounds")
     parser.add_argument("--be", choices=ALL_SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--peer", default="", help=argparse.SUPPRESS)
     parser.add_argument("--around", nargs="*", default=(), help=argparse.SUPPRESS)
@@ -584,12 +608,13 @@ def main() -> None:
         asyncio.run(be(ALL_SIDES[options.be](options.peer, around)))
         return
     print(f"CPU per unit of the measured process, {options.rounds} rounds in turn with the floor")
-    for name in [options.row] if options.row else ROWS:
-        rounds = asyncio.run(measure(name, options.rounds, with_peers=options.peers))
-        print("\n".join(lines_of(rounds)), flush=True)
-        if options.page:  # at once: what was measured is not lost with a row that fails
-            rows = kept_rounds() | {name: rounds}
-            write_page([rows[name] for name in ROWS if name in rows])
+    with tree_of(options.against) if options.against else nullcontext() as older:
+        for name in options.row or ROWS:
+            rounds = asyncio.run(measure(name, options.rounds, with_peers=options.peers, older=older))
+            print("\n".join(lines_of(rounds)), flush=True)
+            if options.page:  # at once: what was measured is not lost with a row that fails
+                rows = kept_rounds() | {name: rounds}
+                write_page([rows[name] for name in ROWS if name in rows])
     if options.page:
         print(f"written: {PAGE.relative_to(ROOT)}")
 
