@@ -1,4 +1,4 @@
-"""An agent to test: it stands on the memory network, and raw JSON goes in and out."""
+"""An agent under test on the memory network: raw JSON goes in and comes out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG = Limits(first_byte_s=100_000, total_s=100_000)
 
 @dataclass
 class Hook:
-    """A webhook receiver that keeps what it gets; ``answers`` are the statuses it gives, then 200."""
+    """A webhook receiver that keeps each body; ``answers`` are its statuses in order, then 200."""
 
     bodies: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -73,18 +73,18 @@ class Env:
     async def ask(
         self, method: str, params: Any = None, *, headers: Mapping[str, str] | None = None, path: str = "/a2a"
     ) -> dict[str, Any]:
-        """The whole JSON-RPC answer."""
+        """The whole JSON-RPC response."""
         reply = await self.raw("POST", path, self.envelope(method, params), self.versioned(method, headers))
         return dict(json.loads(reply.body))
 
     async def call(self, method: str, params: Any = None, **more: Any) -> Any:
-        """The result of a call that must work."""
+        """The result of a call that must succeed."""
         answer = await self.ask(method, params, **more)
         assert "error" not in answer, answer
         return answer["result"]
 
     async def refused(self, method: str, params: Any = None, **more: Any) -> int:
-        """The code of a call that must be refused."""
+        """The code of a call that must fail."""
         answer = await self.ask(method, params, **more)
         assert "result" not in answer, answer
         return int(answer["error"]["code"])
@@ -93,7 +93,7 @@ class Env:
     async def stream(
         self, method: str, params: Any = None, *, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[AsyncIterator[Any]]:
-        """The results of a stream, as they come; an error event comes as ``{"error": ...}``."""
+        """The results of a stream as they arrive; an error event arrives as ``{"error": ...}``."""
         request = Request(
             method="POST",
             url=URL + "/a2a",
@@ -160,7 +160,7 @@ def sent_v1(text: str, *, skill: str | None = None, **message: Any) -> dict[str,
 
 
 class Paper:
-    """Keeps what a skill writes, in order; every question is answered by ``answers``, the last one over again."""
+    """Keeps what a skill writes, in order; every question is answered by ``answers``, the last one repeatedly."""
 
     def __init__(self, *answers: Message) -> None:
         self.written: list[Any] = []
@@ -189,7 +189,7 @@ def said(text: str, message_id: str = "m") -> Message:
 
 
 def at_work(made: Skill, *parts: Part, paper: Paper | None = None, message_id: str = "m") -> SkillContext:
-    """A task for one skill, without an agent."""
+    """A task with one skill, without an agent."""
     return SkillContext(
         task_id="t",
         context_id="c",

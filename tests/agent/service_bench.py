@@ -1,4 +1,4 @@
-"""The agent's service on a bench: the model's calls in, replies or errors out, without a dialect or HTTP."""
+"""The agent's service alone: calls of the model go in, replies or errors come out, without a dialect or HTTP."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def echo(task: SkillContext) -> str:
 
 @dataclass
 class Bench:
-    """One service, and what it is made of."""
+    """One service and its parts."""
 
     service: Service
     store: Store

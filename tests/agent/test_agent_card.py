@@ -1,4 +1,4 @@
-"""The card: built from what is mounted, on both paths, cacheable; start-up refused where it would lie."""
+"""The card: built from the mounted skills, served on both paths, cacheable. A false card prevents the start."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_both_paths_serve_the_card_to_everybody(start_agent: StartAgent, p
     assert {s["id"] for s in card["skills"]} >= {"echo", "slow", "stream", "ask", "fail", "flaky"}
 
 
-async def test_the_flags_are_what_is_mounted(start_agent: StartAgent) -> None:
+async def test_the_flags_of_a_card_match_the_mounted_features(start_agent: StartAgent) -> None:
     env = await start_agent(streaming=False, push_notifications=False)
     flags = (await card_of(env))["capabilities"]
     assert flags["streaming"] is False
@@ -47,7 +47,7 @@ async def test_the_flags_are_what_is_mounted(start_agent: StartAgent) -> None:
     assert (await start_agent()).engine.card("http://x/a2a").capabilities.streaming
 
 
-async def test_a_card_for_one_dialect_is_only_that_dialects(start_agent: StartAgent) -> None:
+async def test_a_card_for_one_dialect_has_only_its_members(start_agent: StartAgent) -> None:
     card = await card_of(await start_agent(dialects=("1.0",)))
     assert "url" not in card
     assert [i["protocolVersion"] for i in card["supportedInterfaces"]] == ["1.0", "1.0"]
@@ -60,12 +60,12 @@ async def test_a_forged_host_does_not_change_the_card(env: Env) -> None:
     assert json.loads(reply.body)["url"] == "http://agent:9000/a2a"
 
 
-async def test_the_configured_url_is_advertised(start_agent: StartAgent) -> None:
+async def test_the_configured_url_is_on_the_card(start_agent: StartAgent) -> None:
     env = await start_agent(url="https://public.example/a2a")
     assert (await card_of(env))["url"] == "https://public.example/a2a"
 
 
-async def test_the_card_can_be_cached_and_asked_for_conditionally(env: Env) -> None:
+async def test_the_card_can_be_cached_and_requested_conditionally(env: Env) -> None:
     reply = await env.raw("GET", PATHS[0])
     assert "max-age=" in reply.headers["cache-control"]
     again = await env.raw("GET", PATHS[0], headers={"if-none-match": reply.headers["etag"]})
@@ -73,7 +73,7 @@ async def test_the_card_can_be_cached_and_asked_for_conditionally(env: Env) -> N
     assert (await env.raw("GET", PATHS[0], headers={"if-none-match": '"other"'})).status == 200
 
 
-async def test_who_says_1_0_gets_its_members_alone_and_who_says_nothing_the_hybrid(start_agent: StartAgent) -> None:
+async def test_a_caller_with_the_1_0_header_gets_1_0_members_and_others_the_hybrid(start_agent: StartAgent) -> None:
     env = await start_agent(api_key="k")
     hybrid = await env.raw("GET", PATHS[0])
     current = await env.raw("GET", PATHS[0], headers={"a2a-version": "1.0"})
@@ -93,13 +93,13 @@ async def test_who_says_1_0_gets_its_members_alone_and_who_says_nothing_the_hybr
     assert (await env.raw("GET", PATHS[0], headers=crossed)).status == 200
 
 
-async def test_an_agent_without_1_0_says_so_to_who_asks_for_it(start_agent: StartAgent) -> None:
+async def test_an_agent_without_1_0_refuses_a_caller_of_1_0(start_agent: StartAgent) -> None:
     env = await start_agent(dialects=("0.3",))
     reply = await env.raw("GET", PATHS[0], headers={"a2a-version": "1.0"})
     assert json.loads(reply.body)["protocolVersion"] == "0.3.0"
 
 
-async def test_web_pages_may_read_the_card_and_nothing_else(env: Env) -> None:
+async def test_web_pages_may_read_only_the_card(env: Env) -> None:
     reply = await env.raw("GET", PATHS[0], headers={"origin": "https://page.example"})
     assert reply.headers["access-control-allow-origin"] == "*"
     assert (await env.raw("OPTIONS", PATHS[0])).status == 204
@@ -107,7 +107,7 @@ async def test_web_pages_may_read_the_card_and_nothing_else(env: Env) -> None:
     assert "access-control-allow-origin" not in answer.headers
 
 
-async def test_extensions_are_declared_as_skills_use_them(start_agent: StartAgent) -> None:
+async def test_the_extensions_of_the_skills_are_declared(start_agent: StartAgent) -> None:
     env = await start_agent()
     declared = {e["uri"]: e for e in (await card_of(env))["capabilities"]["extensions"]}
     assert set(declared) == {COST, CONFIDENCE, EFFECT_DOMAIN, WORLDSTATE_DELTA, BLAST, HITL_MODE}
@@ -118,14 +118,14 @@ async def test_extensions_are_declared_as_skills_use_them(start_agent: StartAgen
 
 
 async def test_declared_effects_are_the_observed_ones(env: Env) -> None:
-    """The drift check of the seed, over every built-in skill that says what it changes or reports."""
+    """The drift check of the seed, over every built-in skill that declares an effect or a report."""
     for made in env.engine.settings.skills:
         if made.effects or made.cost or made.sure:
             await env.frames("message/stream", sent("x", skill=made.skill_id))
     assert undeclared(env.engine.settings.skills) == {}
 
 
-async def test_undeclared_conduct_is_seen(start_agent: StartAgent) -> None:
+async def test_an_undeclared_effect_is_detected(start_agent: StartAgent) -> None:
     @skill(effects=(Effect(domain="board", path="a"),))
     async def drifts(task: SkillContext) -> None:
         task.effect("board", "a")
@@ -137,7 +137,7 @@ async def test_undeclared_conduct_is_seen(start_agent: StartAgent) -> None:
     assert undeclared(env.engine.settings.skills) == {"drifts": ("cost", "effect board:b")}
 
 
-async def test_the_extended_card_shows_what_the_public_one_keeps_back(start_agent: StartAgent) -> None:
+async def test_the_extended_card_shows_the_hidden_skills(start_agent: StartAgent) -> None:
     @skill(public=False)
     async def inner(task: SkillContext) -> str:
         return "x"
@@ -151,7 +151,7 @@ async def test_the_extended_card_shows_what_the_public_one_keeps_back(start_agen
         assert "inner" in {s["id"] for s in (await env.call(method, headers=key))["skills"]}
 
 
-async def test_without_an_extended_card_each_dialect_says_so_its_way(env: Env) -> None:
+async def test_without_an_extended_card_each_dialect_gives_its_own_error(env: Env) -> None:
     assert await env.refused("agent/getAuthenticatedExtendedCard") == -32007
     assert await env.refused("GetExtendedAgentCard") == -32004
 
@@ -176,13 +176,13 @@ async def _nothing(task: SkillContext) -> None:
         {"name": " "},
     ],
 )
-def test_an_agent_whose_card_would_mislead_does_not_start(options: dict[str, Any]) -> None:
+def test_an_agent_with_a_misleading_card_does_not_start(options: dict[str, Any]) -> None:
     made: dict[str, Any] = {"name": "x", "skills": builtin_skills(), **options}
     with pytest.raises(ConfigError):
         Agent(made.pop("name"), **made).app()
 
 
-def test_a_skill_must_be_async_and_its_fields_known() -> None:
+def test_a_skill_must_be_async_with_known_fields() -> None:
     with pytest.raises(ConfigError):
         skill(lambda task: None)  # type: ignore[arg-type, return-value]
     with pytest.raises(ConfigError):
@@ -191,7 +191,7 @@ def test_a_skill_must_be_async_and_its_fields_known() -> None:
         skill("x", radius="galaxy")(_nothing)
 
 
-def test_a_copy_of_an_agent_differs_in_what_was_named() -> None:
+def test_a_copy_of_an_agent_differs_in_the_named_settings_only() -> None:
     agent = Agent("x", skills=builtin_skills(), api_key="k", bearers={"ada": "t"})
     copy = agent.replace(name="y", url="http://y")
     assert (copy.settings.name, copy.settings.url) == ("y", "http://y")
@@ -201,7 +201,7 @@ def test_a_copy_of_an_agent_differs_in_what_was_named() -> None:
         agent.replace(colour="red")
 
 
-def test_an_agent_is_made_as_its_page_says_where_nothing_is_named() -> None:
+def test_the_defaults_of_an_agent_are_those_on_its_page() -> None:
     settings = Agent("x").settings
     assert (settings.version, settings.dialects) == ("1.0.0", ("1.0", "0.3", "0.1"))
     assert (settings.streaming, settings.push_notifications, settings.state_transition_history) == (True, True, False)

@@ -1,4 +1,4 @@
-"""A task's results while they grow: what a tally tells, how pieces become artifacts, and what both weigh."""
+"""The result of a task while it grows: the tally, how pieces become artifacts, and the weight of both."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def drafted(*artifacts: Artifact, append: bool = True, chars_max: int = 1_000) -
 # -- the tally -----------------------------------------------------------------------------------------
 
 
-def test_model_calls_add_up_and_the_last_named_model_is_told() -> None:
+def test_model_calls_add_up_and_the_last_model_is_reported() -> None:
     tally = UsageTotals()
     tally.use({"a": 1, "b": 0}, None, "first")
     assert tally.cost_usd is None
@@ -50,14 +50,14 @@ def test_model_calls_add_up_and_the_last_named_model_is_told() -> None:
     ("tokens", "cost_usd"),
     [({"a": -1}, None), ({"a": 1, "b": -1}, None), ({}, -0.01), ({}, math.inf), ({}, math.nan), ({"a": -1}, 1.0)],
 )
-def test_an_amount_that_cannot_be_is_refused_and_adds_nothing(tokens: dict[str, int], cost_usd: float | None) -> None:
+def test_an_impossible_amount_is_refused_and_adds_nothing(tokens: dict[str, int], cost_usd: float | None) -> None:
     tally = UsageTotals()
     with pytest.raises(ValueError, match="negative"):
         tally.use(tokens, cost_usd, "m")
     assert tally == UsageTotals()
 
 
-def test_a_task_reports_so_many_effects_and_no_more() -> None:
+def test_the_number_of_effects_of_a_task_is_limited() -> None:
     tally = UsageTotals()
     effect = EffectDelta(domain="d", path="p", op="inc", value=1)
     for _ in range(DELTAS_MAX):
@@ -70,14 +70,14 @@ def test_a_task_reports_so_many_effects_and_no_more() -> None:
 # -- pieces --------------------------------------------------------------------------------------------
 
 
-def test_pieces_of_text_become_one_part_and_others_stay_apart() -> None:
+def test_pieces_of_text_become_one_part_and_other_pieces_stay_separate() -> None:
     link, code = FilePart(uri="u"), TextPart(text="x", media_type="text/x")
     noted = TextPart(text="y", metadata={"k": 1})
     draft = drafted(*(piece(part) for part in (*text("a", "b"), link, *text("c"), code, *text("d"), noted, *text("e"))))
     assert draft.artifacts()[0].parts == (*text("ab"), link, *text("c"), code, *text("d"), noted, *text("e"))
 
 
-def test_a_draft_is_full_at_its_limit_and_not_before() -> None:
+def test_a_draft_is_full_at_its_limit() -> None:
     draft = drafted(piece(*text("1234")), piece(*text("567"), artifact_id="b"), chars_max=10)
     assert draft.chars == 7
     with pytest.raises(OutputLimit):
@@ -94,7 +94,7 @@ def main(*parts: Part, **fields: Any) -> Artifact:
     return piece(*parts, name="response", **fields)
 
 
-def test_a_final_text_takes_the_place_of_the_pieces_and_of_their_weight() -> None:
+def test_a_final_text_replaces_the_pieces_and_their_weight() -> None:
     draft = drafted(piece(*text("123456")), piece(*text("12"), artifact_id="beside"), chars_max=10)
     with pytest.raises(OutputLimit):
         draft.close(DONE, "123456789", 0)
@@ -106,7 +106,7 @@ def test_a_final_text_takes_the_place_of_the_pieces_and_of_their_weight() -> Non
 
 
 @pytest.mark.parametrize("state", [FAILED, TaskState.CANCELED, TaskState.REJECTED])
-def test_a_task_that_did_not_complete_and_had_nothing_to_show_has_no_artifact(state: TaskState) -> None:
+def test_a_failed_task_without_a_result_has_no_artifact(state: TaskState) -> None:
     draft = drafted()
     assert draft.close(state, None, 0) is None
     assert draft.artifacts() == ()

@@ -1,4 +1,4 @@
-"""The whole card of an agent of which everything is said, how it is asked for, and what a job takes and gives."""
+"""The whole card of an agent with every setting, the address and headers of a request, and the fields of a job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def offered(skill_id: str, **options: Any) -> Skill:
 # -- the card ------------------------------------------------------------------------------------------
 
 
-def test_a_card_says_everything_an_agent_was_given() -> None:
+def test_a_card_contains_every_setting_of_its_agent() -> None:
     effect = Effect(domain="d", path="p", delta=-2.0, confidence=0.5)
     shown = offered("a", cost=True, sure=True, effects=(effect,), radius="repo", hitl="veto")
     settings = Agent(
@@ -95,11 +95,11 @@ def test_a_card_says_everything_an_agent_was_given() -> None:
         (("0.1", "0.3", "1.0"), ["1.0", "0.3.0"]),
     ],
 )
-def test_a_card_names_the_newest_first_and_01_only_without_03(dialects: Any, versions: list[str]) -> None:
+def test_a_card_lists_the_newest_dialect_first_and_0_1_only_without_0_3(dialects: Any, versions: list[str]) -> None:
     settings = Agent("n", skills=[offered("a")], dialects=dialects).settings
     card = build_card(settings, "http://x")
     assert [each.protocol_version for each in card.interfaces if each.binding == "JSONRPC"] == versions
-    over_http = [version for version in versions if version != "0.1.0"]  # which has no other binding
+    over_http = [version for version in versions if version != "0.1.0"]  # 0.1 has no other binding
     assert [each.protocol_version for each in card.interfaces if each.binding == "HTTP+JSON"] == over_http
     assert set(versions) <= {known.card_version for known in DIALECTS.values()}
     assert (card.description, card.default_input_modes) == ("n", ("text/plain",))
@@ -116,7 +116,7 @@ def test_an_agent_may_have_either_kind_of_address(url: str | None) -> None:
         Agent("n", skills=settings.skills, default_skill="c").settings.first_skill()
 
 
-# -- how it is asked for -------------------------------------------------------------------------------
+# the request for a card
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Who is let in: every way to show a key or a token, and which secrets an agent may be given."""
+"""Authentication: every way to send a key or a token, and the secrets that an agent accepts."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def auth(value: bytes) -> tuple[bytes, bytes]:
         (TOKENS, [key(b"t1")], None),
     ],
 )
-def test_a_caller_is_who_all_that_it_shows_says(gate: Authenticator, headers: Any, who: str | None) -> None:
+def test_the_caller_is_determined_by_all_its_credentials(gate: Authenticator, headers: Any, who: str | None) -> None:
     assert gate.admit(headers) == who
 
 
-def test_without_secrets_everybody_is_the_same_caller() -> None:
+def test_without_secrets_every_caller_is_the_same() -> None:
     gate = Authenticator(api_keys={}, bearers={})
     assert gate.open
     assert gate.admit([key(b"any"), key(b"any")]) == ANYONE
@@ -67,7 +67,7 @@ def test_without_secrets_everybody_is_the_same_caller() -> None:
 
 @pytest.mark.parametrize("secret", ["", " ", " k", "k ", "k" * (CREDENTIAL_BYTES_MAX + 1), "é" * 2_049])
 @pytest.mark.parametrize("kind", ["api_keys", "bearers"])
-def test_a_secret_nobody_could_send_is_refused(kind: str, secret: str) -> None:
+def test_a_secret_that_cannot_be_sent_is_refused(kind: str, secret: str) -> None:
     with pytest.raises(ConfigError):
         Authenticator(**{"api_keys": {}, "bearers": {}, kind: {"ada": "fine", "bob": secret}})
 
@@ -87,14 +87,14 @@ def test_a_secret_nobody_could_send_is_refused(kind: str, secret: str) -> None:
         ),
     ],
 )
-def test_what_a_caller_needs_is_said_on_the_card_and_with_the_refusal(
+def test_the_required_credentials_are_on_the_card_and_in_the_refusal(
     gate: Authenticator, schemes: dict[str, Any], challenge: str
 ) -> None:
     assert gate.schemes() == schemes
     assert gate.challenge() == challenge
 
 
-def test_an_agents_settings_show_none_of_its_callers_secrets() -> None:
+def test_the_repr_of_an_agents_settings_contains_no_secret() -> None:
     agent = Agent("guarded", api_keys={"hub": "k-secret"}, bearers={"hub": "b-secret"})
     assert "guarded" in repr(agent.settings)
     assert "secret" not in repr(agent.settings)

@@ -1,4 +1,4 @@
-"""The state file: what was told is there after a restart, what ran has failed with the reason."""
+"""The state file: after a restart it has every reported task, and running tasks have failed with the reason."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.agent.environment import HOOK, URL, Env, Hook, sent, sent_v1
 
-pytestmark = pytest.mark.sockets  # the file has a thread of its own, which virtual time would overtake
+pytestmark = pytest.mark.sockets  # the file has a thread, which virtual time would overtake
 
 
 @contextmanager
 def at(point: str, does: Callable[[], object]) -> Iterator[None]:
-    """Call ``does`` wherever the file's thread reaches ``point``."""
+    """Call ``does`` whenever the file's thread reaches ``point``."""
 
     def reached(name: str) -> None:
         if name == point:
@@ -80,7 +80,7 @@ def kept_now(key: tuple[str, str]) -> Record:
     return kept(key[1])
 
 
-async def test_a_write_that_failed_is_undone_and_made_again_with_the_rest(tmp_path: Path) -> None:
+async def test_a_failed_write_is_undone_and_repeated_with_the_rest(tmp_path: Path) -> None:
     file = TaskFile(tmp_path / "s.db", kept_now)
     await file.open()
     await file.close()
@@ -104,7 +104,7 @@ async def test_a_write_that_failed_is_undone_and_made_again_with_the_rest(tmp_pa
     await again.close()
 
 
-async def test_a_write_that_fails_when_nobody_waits_any_more_is_made_again_without_a_word_of_an_error_lost(
+async def test_a_failed_write_without_a_waiter_is_repeated_and_logs_no_lost_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = TaskFile(tmp_path / "s.db", kept_now)
@@ -125,7 +125,7 @@ async def test_a_write_that_fails_when_nobody_waits_any_more_is_made_again_witho
     await again.close()
 
 
-async def test_all_who_came_during_a_write_are_in_the_next_one_and_go_on_with_it(tmp_path: Path) -> None:
+async def test_all_waiters_that_came_during_a_write_share_the_next_one(tmp_path: Path) -> None:
     file = TaskFile(tmp_path / "s.db", kept_now)
     await file.open()
     writes: list[int] = []
@@ -138,7 +138,7 @@ async def test_all_who_came_during_a_write_are_in_the_next_one_and_go_on_with_it
     async def keep(name: str) -> None:
         file.note(("ada", name))
         await file.flush(("ada", name))
-        file.note(("ada", name))  # what comes after is nobody's business: no other waits for it
+        file.note(("ada", name))  # written later without a waiter
 
     with at("agent.before_write", wait):
         first = asyncio.ensure_future(keep("first"))
@@ -154,7 +154,7 @@ async def test_all_who_came_during_a_write_are_in_the_next_one_and_go_on_with_it
 
 
 @pytest.mark.parametrize("gone", [False, True])
-async def test_what_nobody_waits_for_is_written_all_the_same(tmp_path: Path, gone: bool) -> None:
+async def test_a_change_without_a_waiter_is_written(tmp_path: Path, gone: bool) -> None:
     file = TaskFile(tmp_path / "s.db", kept_now)
     await file.open()
     file.note(("ada", "a"))
@@ -162,7 +162,7 @@ async def test_what_nobody_waits_for_is_written_all_the_same(tmp_path: Path, gon
     loop, written = asyncio.get_running_loop(), asyncio.Event()
     with at("agent.after_write", lambda: loop.call_soon_threadsafe(written.set)):
         keeping = asyncio.ensure_future(file.keep_writing())
-        await asyncio.sleep(0)  # it has looked at the note from before
+        await asyncio.sleep(0)  # it has read the notes of the earlier process
         if gone:
             file.forget(("ada", "a"))
         else:
@@ -177,7 +177,7 @@ async def test_what_nobody_waits_for_is_written_all_the_same(tmp_path: Path, gon
     await again.close()
 
 
-async def test_no_webhook_tells_what_is_not_on_the_disk(tmp_path: Path) -> None:
+async def test_no_webhook_reports_a_state_that_is_not_on_the_disk(tmp_path: Path) -> None:
     push = {"configuration": {"pushNotificationConfig": {"url": f"{HOOK}/x", "token": "t"}}}
     async with running(tmp_path / "s.db", send_wait_s=0) as env:
         task = await env.call("message/send", {**sent("10", skill="slow"), **push})
@@ -194,7 +194,7 @@ async def test_no_webhook_tells_what_is_not_on_the_disk(tmp_path: Path) -> None:
         assert env.hook.states[-1] == "completed"
 
 
-async def test_finished_tasks_still_answer_after_a_restart(tmp_path: Path) -> None:
+async def test_finished_tasks_can_be_read_after_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path / "s.db") as env:
         frames = await env.frames("message/stream", sent("abc", skill="estimate"))
         task_id = frames[0]["id"]
@@ -208,14 +208,14 @@ async def test_finished_tasks_still_answer_after_a_restart(tmp_path: Path) -> No
         assert [f["kind"] for f in frames] == ["task", "artifact-update", "status-update"]
 
 
-async def test_running_tasks_have_failed_after_a_crash_and_webhooks_hear_of_it(tmp_path: Path) -> None:
+async def test_running_tasks_have_failed_after_a_crash_and_their_webhooks_report_it(tmp_path: Path) -> None:
     async with running(tmp_path / "s.db") as env:
         push = {"configuration": {"pushNotificationConfig": {"url": f"{HOOK}/x", "token": "t"}}}
         task = await env.call("message/send", {**sent("500", skill="slow"), **push})
         asked = (await env.call("SendMessage", sent_v1("", skill="ask")))["task"]
         await asyncio.sleep(0.1)
         keeper = next(keep for keep in env.engine.store.keepers)
-        env.engine.store.keepers.remove(keeper)  # from here on nothing reaches the file
+        env.engine.store.keepers.remove(keeper)  # from here on no write reaches the file
     async with running(tmp_path / "s.db", run=2) as env:
         for task_id in (task["id"], asked["id"]):
             found = await env.call("tasks/get", {"id": task_id})
@@ -228,7 +228,7 @@ async def test_running_tasks_have_failed_after_a_crash_and_webhooks_hear_of_it(t
 
 @skill
 async def survey(task: SkillContext) -> str:
-    """Asks; with the tag ``again`` it does not take on what it was asked before."""
+    """Asks a question; a skill with the tag ``again`` refuses to resume its old question."""
     if "again" in task.skill.tags:
         raise SkillRejected(f"{task.skill.skill_id}: not {task.text} again")
     return await task.ask("which?")
@@ -239,10 +239,10 @@ def surveys(*tags: str) -> list[Skill]:
 
 
 @pytest.mark.parametrize("dialect", ["0.1", "0.3"])
-async def test_an_agent_that_resumes_begins_the_same_skill_with_the_same_message_again(
+async def test_an_agent_that_resumes_starts_the_same_skill_with_the_same_message_again(
     tmp_path: Path, dialect: str
 ) -> None:
-    """Where it is not taken on this time, it ends as its own dialect says it."""
+    """Without a resume, the task ends as its own dialect says."""
     older = {"id": "t", "message": {"role": "user", "parts": [{"type": "text", "text": "stay"}]}}
     method = "tasks/send" if dialect == "0.1" else "message/send"
     params = {**(older if dialect == "0.1" else sent("stay")), "metadata": {"skillHint": "second"}}
@@ -261,11 +261,11 @@ async def test_an_agent_that_resumes_begins_the_same_skill_with_the_same_message
     ("role", "skills", "state", "text"),
     [
         ("user", 2, "input-required", "which?"),
-        ("user", 1, "failed", "the task cannot be taken up again"),  # the skill that was begun is gone
-        ("agent", 2, "failed", "the task cannot be taken up again"),  # nobody asked for anything
+        ("user", 1, "failed", "the task cannot be taken up again"),  # the skill of this task no longer exists
+        ("agent", 2, "failed", "the task cannot be taken up again"),  # no skill asked for anything
     ],
 )
-async def test_a_task_that_cannot_be_taken_up_again_fails_with_that_as_its_reason(
+async def test_a_task_that_cannot_be_resumed_fails_with_that_reason(
     tmp_path: Path, role: str, skills: int, state: str, text: str
 ) -> None:
     async with running(tmp_path / "s.db", skills=surveys(), resumes=True) as env:
@@ -277,10 +277,10 @@ async def test_a_task_that_cannot_be_taken_up_again_fails_with_that_as_its_reaso
         assert (status["state"], status["message"]["parts"][0]["text"]) == (state, text)
 
 
-async def test_nothing_is_acknowledged_that_is_not_in_the_file(tmp_path: Path) -> None:
+async def test_only_a_task_that_is_in_the_file_is_acknowledged(tmp_path: Path) -> None:
     async with running(tmp_path / "s.db") as env:
         task = await env.call("message/send", sent("500", skill="slow"))
-        # Another process could not read it, so a copy of the file is looked at.
+        # Another process could not read the file, so the test reads a copy.
         for name in ("s.db", "s.db-wal"):
             (tmp_path / f"copy-{name}").write_bytes((tmp_path / name).read_bytes())
         connection = sqlite3.connect(tmp_path / "copy-s.db")
@@ -305,7 +305,7 @@ async def test_a_file_that_cannot_be_written_stops_new_work_until_it_can(tmp_pat
 
 
 @pytest.mark.parametrize("how", ["message/send", "message/stream", "blocking", "hung up"])
-async def test_a_task_whose_first_write_fails_is_gone_and_its_skill_never_ran(tmp_path: Path, how: str) -> None:
+async def test_a_task_with_a_failed_first_write_is_gone_and_its_skill_never_ran(tmp_path: Path, how: str) -> None:
     ran = []
 
     @skill
@@ -341,7 +341,7 @@ async def test_a_task_whose_first_write_fails_is_gone_and_its_skill_never_ran(tm
             assert ran == ["first"]
             assert env.hook.bodies == []
             assert len(env.engine.store) == 1
-        await asyncio.sleep(1.2)  # what waits is written when it is tried again
+        await asyncio.sleep(1.2)  # the waiting change is written at the next attempt
         await env.call("message/send", {**sent("third"), "configuration": {"blocking": True}})
         assert ran == ["first", "third"]
     async with running(tmp_path / "s.db", run=2) as env:
@@ -357,7 +357,7 @@ async def test_evicted_tasks_leave_the_file(tmp_path: Path) -> None:
         assert len(env.engine.store) == 0
 
 
-async def test_an_agent_that_cannot_start_lets_its_file_go(tmp_path: Path) -> None:
+async def test_an_agent_that_fails_to_start_releases_its_file(tmp_path: Path) -> None:
     def broken(_inner: Operations) -> Operations:
         raise ZeroDivisionError
 
@@ -369,7 +369,7 @@ async def test_an_agent_that_cannot_start_lets_its_file_go(tmp_path: Path) -> No
     await file.close()
 
 
-async def test_the_file_is_for_its_owner_alone_and_for_one_process(tmp_path: Path) -> None:
+async def test_the_file_is_readable_by_its_owner_only_and_locked_by_one_process(tmp_path: Path) -> None:
     async with running(tmp_path / "s.db"):
         assert stat.S_IMODE((tmp_path / "s.db").stat().st_mode) == 0o600
         with pytest.raises(ConfigError):
@@ -377,7 +377,7 @@ async def test_the_file_is_for_its_owner_alone_and_for_one_process(tmp_path: Pat
 
 
 @pytest.mark.parametrize("content", [b"not a database at all" * 50, None])
-async def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Path, content: bytes | None) -> None:
+async def test_a_foreign_file_is_refused_and_unchanged(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "s.db"
     if content is None:
         with sqlite3.connect(path) as connection:
@@ -391,7 +391,7 @@ async def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Path, content:
     assert path.read_bytes() == before
 
 
-async def test_a_damaged_row_is_left_out_and_the_rest_is_kept(tmp_path: Path) -> None:
+async def test_a_damaged_row_is_skipped_and_the_rest_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     async with running(path) as env:
         frames = await env.frames("message/stream", sent("x", skill="echo"))

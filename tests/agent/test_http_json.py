@@ -55,7 +55,7 @@ def task_of(version: str, reply: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", ENDED)
-async def test_a_task_is_begun_read_listed_and_canceled_in_each_form(env: Env, version: str) -> None:
+async def test_a_task_is_started_read_listed_and_canceled_in_each_form(env: Env, version: str) -> None:
     base, headers, body = spelled(version, "0.2", "slow")
     status, reply = await asked(env, "POST", f"{base}/message:send", headers, body)
     task = task_of(version, reply)
@@ -76,7 +76,7 @@ async def test_a_task_is_begun_read_listed_and_canceled_in_each_form(env: Env, v
 
 
 @pytest.mark.parametrize("version", ENDED)
-async def test_streams_have_bare_events_in_each_form(env: Env, version: str) -> None:
+async def test_streams_have_events_without_an_envelope_in_each_form(env: Env, version: str) -> None:
     base, headers, body = spelled(version, "a b", "stream")
     events = await frames(env, f"{base}/message:stream", headers, body)
     kinds = [event["kind"] if version == "plain" else next(iter(event)) for event in events]
@@ -84,7 +84,7 @@ async def test_streams_have_bare_events_in_each_form(env: Env, version: str) -> 
     assert kinds[-1] == ("status-update" if version == "plain" else "statusUpdate")
     assert events[-1][kinds[-1]]["status"]["state"] == ENDED[version] if version != "plain" else events[-1]["final"]
     task = task_of(version, events[0])
-    if version != "1.0":  # where a finished task cannot be joined
+    if version != "1.0":  # this form cannot join a finished task
         joined = await frames(env, f"{base}/tasks/{task['id']}:subscribe", headers)
         assert task_of(version, joined[0])["id"] == task["id"]
 
@@ -139,7 +139,9 @@ async def test_a_question_is_answered_over_http(env: Env) -> None:
 
 @pytest.mark.parametrize("base", ["", "/a2a"])
 @pytest.mark.parametrize("by", ["header", "query"])
-async def test_a_version_decides_and_another_is_refused_in_the_form_of_http(env: Env, base: str, by: str) -> None:
+async def test_the_version_header_decides_and_an_unknown_one_is_refused_in_the_form_of_http(
+    env: Env, base: str, by: str
+) -> None:
     body = sent_v1("hi", skill="echo")
     for version, status in (("1.0", 200), ("1.7", 200), ("2.0", 400), ("0.9", 400)):
         headers = {"a2a-version": version} if by == "header" else {}
@@ -195,7 +197,7 @@ async def test_errors_of_03_have_the_statuses_of_its_sdks(
     assert (got, problem["code"]) == (status, code)
 
 
-async def test_what_is_no_json_is_refused_before_it_is_read(env: Env) -> None:
+async def test_a_body_that_is_not_json_is_refused_before_it_is_read(env: Env) -> None:
     for headers, body, status in (
         ({**V1, "content-type": "text/plain"}, b"{}", 400),
         (V1, b"{", 400),
@@ -205,7 +207,7 @@ async def test_what_is_no_json_is_refused_before_it_is_read(env: Env) -> None:
         assert (reply.status, json.loads(reply.body)["error"]["code"]) == (status, status)
 
 
-async def test_keys_hold_and_callers_are_kept_apart(start_agent: StartAgent) -> None:
+async def test_keys_are_checked_and_callers_are_kept_apart(start_agent: StartAgent) -> None:
     env = await start_agent(api_keys={"ada": "a", "bob": "b"})
     reply = await env.raw("GET", "/a2a/tasks", b"", V1)
     assert (reply.status, "www-authenticate" in reply.headers) == (401, True)
@@ -215,7 +217,7 @@ async def test_keys_hold_and_callers_are_kept_apart(start_agent: StartAgent) -> 
     assert [(await asked(env, "GET", path, {**V1, "x-api-key": key}))[0] for key in "ab"] == [200, 404]
 
 
-async def test_only_what_the_card_names_is_spoken(start_agent: StartAgent) -> None:
+async def test_only_dialects_on_the_card_are_served(start_agent: StartAgent) -> None:
     for options, spoken in (
         ({}, {("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "0.3")}),
         ({"dialects": ("1.0",)}, {("JSONRPC", "1.0"), ("HTTP+JSON", "1.0")}),
@@ -230,7 +232,7 @@ async def test_only_what_the_card_names_is_spoken(start_agent: StartAgent) -> No
             assert (got == 200) is (("HTTP+JSON", name) in spoken)
 
 
-async def test_the_extended_card_is_for_whoever_has_a_key(start_agent: StartAgent) -> None:
+async def test_every_holder_of_a_key_gets_the_extended_card(start_agent: StartAgent) -> None:
     @skill("secret", public=False)
     async def secret(task: Any) -> str:
         return "x"

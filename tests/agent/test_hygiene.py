@@ -1,4 +1,4 @@
-"""What a long life must not cost: aborted streams, stalled readers, old tasks, receivers that are down."""
+"""The cost of a long life stays bounded: aborted streams, stalled readers, old tasks, unreachable receivers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.agent.environment import HOOK, URL, Env, StartAgent, sent
 pytestmark = pytest.mark.slow
 
 
-async def test_a_thousand_aborted_streams_leave_nothing_behind(start_agent: StartAgent) -> None:
+async def test_a_thousand_aborted_streams_leave_no_state(start_agent: StartAgent) -> None:
     env = await start_agent(limits=AgentLimits(terminal_ttl_s=60.0))
     await _abort_streams(env, 10)
     await asyncio.sleep(200)
@@ -38,7 +38,7 @@ async def _abort_streams(env: Env, count: int) -> None:
                 await anext(results)
 
 
-async def test_two_hundred_stalled_readers_cost_no_buffer_of_their_own(start_agent: StartAgent) -> None:
+async def test_two_hundred_stalled_readers_need_no_buffer_each(start_agent: StartAgent) -> None:
     @skill
     async def floods(task: SkillContext) -> str:
         for _ in range(900):
@@ -69,12 +69,12 @@ async def test_two_hundred_stalled_readers_cost_no_buffer_of_their_own(start_age
         await asyncio.sleep(5)
         assert env.engine.service.slots.total == 200
         feeds = [o for o in gc.get_objects() if isinstance(o, TaskFeed)]
-        assert sum(len(feed) for feed in feeds) < 2_000  # one feed for all of them
+        assert sum(len(feed) for feed in feeds) < 2_000  # all readers share one feed
         await asyncio.sleep(40)
         assert env.engine.service.slots.total == 0
 
 
-async def test_ten_thousand_finished_tasks_are_gone_after_their_time(start_agent: StartAgent) -> None:
+async def test_ten_thousand_finished_tasks_are_evicted_after_their_time(start_agent: StartAgent) -> None:
     env = await start_agent()
     store = env.engine.store
     for at in range(10_000):
@@ -92,7 +92,7 @@ def _message(at: int):  # type: ignore[no-untyped-def]
     return Message(message_id=str(at), role=Role.USER, parts=(TextPart(text="x"),))
 
 
-async def test_a_receiver_that_is_down_is_left_alone_for_a_while(env: Env) -> None:
+async def test_an_unreachable_receiver_is_paused(env: Env) -> None:
     env.hook.answers = [404] * 100
     for at in range(8):
         push = {"configuration": {"pushNotificationConfig": {"url": f"{HOOK}/{at}"}}}

@@ -43,7 +43,7 @@ async def ended(env: Env, task_id: str) -> dict[str, Any]:
     ],
     ids=["short", "long", "long and blocking", "not blocking", "switched off", "longer"],
 )
-async def test_an_older_send_waits_less_than_a_second_unless_it_asks_not_to(
+async def test_a_0_3_send_waits_less_than_a_second_unless_it_is_not_blocking(
     start_agent: StartAgent,
     options: dict[str, Any],
     configuration: dict[str, Any],
@@ -79,26 +79,26 @@ async def test_poll_follows_a_task_to_its_result(env: Env) -> None:
     assert done["artifacts"][0]["artifactId"] == task["id"]
 
 
-async def test_v1_send_waits_for_the_end(env: Env) -> None:
+async def test_a_1_0_send_waits_for_the_end(env: Env) -> None:
     result = await env.call("SendMessage", sent_v1("60", skill="slow"))
     assert result["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
     assert result["task"]["artifacts"][0]["parts"][0]["text"] == "done after 60 s"
 
 
-async def test_v1_send_returns_immediately_if_asked_to(env: Env) -> None:
+async def test_a_1_0_send_returns_immediately_if_requested(env: Env) -> None:
     params = {**sent_v1("60", skill="slow"), "configuration": {"returnImmediately": True}}
     result = await env.call("SendMessage", params)
     assert result["task"]["status"]["state"] == "TASK_STATE_SUBMITTED"
 
 
-async def test_v1_send_stops_waiting_after_five_minutes(env: Env) -> None:
+async def test_a_1_0_send_stops_waiting_after_five_minutes(env: Env) -> None:
     before = asyncio.get_running_loop().time()
     result = await env.call("SendMessage", sent_v1("3000", skill="slow"))
     assert result["task"]["status"]["state"] == "TASK_STATE_WORKING"
     assert asyncio.get_running_loop().time() - before == pytest.approx(300, abs=1)
 
 
-async def test_v1_send_waits_only_until_the_agent_asks(env: Env) -> None:
+async def test_a_1_0_send_waits_until_the_agent_asks(env: Env) -> None:
     result = await env.call("SendMessage", sent_v1("", skill="ask"))
     task = result["task"]
     assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
@@ -127,7 +127,7 @@ async def test_an_answer_resumes_the_same_task(env: Env) -> None:
     assert done["artifacts"][0]["parts"][0]["text"] == "Hello Ada"
 
 
-async def test_a_repeated_answer_is_taken_once(start_agent: StartAgent) -> None:
+async def test_a_repeated_answer_is_applied_once(start_agent: StartAgent) -> None:
     @skill
     async def twice(task: SkillContext) -> str:
         return f"{await task.ask('first?')} {await task.ask('second?')}"
@@ -145,7 +145,7 @@ async def test_a_repeated_answer_is_taken_once(start_agent: StartAgent) -> None:
     assert done["artifacts"][0]["parts"][0]["text"] == "one two"
 
 
-async def test_a_message_to_a_working_task_can_be_read_by_its_skill(start_agent: StartAgent) -> None:
+async def test_a_message_to_a_working_task_reaches_its_skill(start_agent: StartAgent) -> None:
     @skill
     async def listener(task: SkillContext) -> str:
         await asyncio.sleep(10)
@@ -159,7 +159,7 @@ async def test_a_message_to_a_working_task_can_be_read_by_its_skill(start_agent:
     assert (await ended(env, task["id"]))["artifacts"][0]["parts"][0]["text"] == "a,b"
 
 
-async def test_another_context_is_taken_on_03_and_refused_on_10(env: Env) -> None:
+async def test_another_context_is_accepted_on_03_and_refused_on_10(env: Env) -> None:
     task = await env.call("message/send", sent("", skill="ask"))
     await asyncio.sleep(1)
     params = sent_v1("Ada", taskId=task["id"], contextId="elsewhere")
@@ -168,7 +168,7 @@ async def test_another_context_is_taken_on_03_and_refused_on_10(env: Env) -> Non
     assert resumed["contextId"] == task["contextId"]
 
 
-async def test_a_message_to_a_finished_task_is_refused_as_the_dialect_says(env: Env) -> None:
+async def test_a_message_to_a_finished_task_is_refused_as_the_dialect_requires(env: Env) -> None:
     task = await env.call("message/send", sent("x", skill="echo"))
     await ended(env, task["id"])
     assert await env.refused("message/send", sent("more", taskId=task["id"])) == -32602
@@ -205,7 +205,7 @@ async def test_a_failure_is_a_state_with_its_reason(env: Env, name: str, text: s
     assert done["status"]["message"]["messageId"]
 
 
-async def test_an_unknown_skill_is_rejected_with_the_ones_there_are(env: Env) -> None:
+async def test_an_unknown_skill_is_rejected_with_the_known_ones(env: Env) -> None:
     task = await env.call("message/send", sent("x", skill="no_such"))
     done = await ended(env, task["id"])
     assert done["status"]["state"] == "rejected"
@@ -269,7 +269,7 @@ async def test_a_client_that_leaves_while_it_waits_does_not_end_the_task(env: En
     assert env.engine.store.read(key).task.text == "done after 60 s"
 
 
-async def test_a_task_for_which_no_skill_can_run_fails_with_that_as_its_reason(runtime: Runtime) -> None:
+async def test_a_task_that_no_skill_can_run_fails_with_that_reason(runtime: Runtime) -> None:
     limits = AgentLimits()
     store = Store(clock=runtime.clock, ids=runtime.ids, limits=limits)
     runner = Runner(store=store, workers=Workers("full", workers_max=0), rng=runtime.rng, limits=limits)
@@ -284,7 +284,7 @@ async def test_a_task_for_which_no_skill_can_run_fails_with_that_as_its_reason(r
 
 
 @pytest.mark.parametrize("configuration", [{}, {"returnImmediately": False}])
-async def test_who_left_is_waited_for_no_longer(start_agent: StartAgent, configuration: dict[str, bool]) -> None:
+async def test_a_client_that_left_is_not_awaited(start_agent: StartAgent, configuration: dict[str, bool]) -> None:
     loop, over_s = asyncio.get_running_loop(), list[float]()
 
     class Timed(Interceptor):
@@ -324,7 +324,7 @@ async def test_extension_payloads_come_with_the_terminal_artifact(env: Env) -> N
     assert kinds["application/vnd.protolabs.confidence-v1+json"]["confidence"] == 0.8
 
 
-async def test_what_a_task_used_is_told_however_it_ends(start_agent: StartAgent) -> None:
+async def test_the_usage_of_a_task_is_reported_at_every_end(start_agent: StartAgent) -> None:
     @skill(cost=True)
     async def spends(task: SkillContext) -> None:
         task.use(input_tokens=7, cost_usd=0.5)
@@ -344,12 +344,12 @@ async def test_what_a_task_used_is_told_however_it_ends(start_agent: StartAgent)
         assert cost["data"]["success"] is False
 
 
-async def test_nothing_is_reported_that_was_not_tracked(env: Env) -> None:
+async def test_usage_without_a_tally_is_not_reported(env: Env) -> None:
     task = await env.call("message/send", sent("abc", skill="echo"))
     assert [part["kind"] for part in (await ended(env, task["id"]))["artifacts"][0]["parts"]] == ["text"]
 
 
-async def test_history_is_cut_as_asked(env: Env) -> None:
+async def test_history_is_cut_to_the_requested_length(env: Env) -> None:
     task = await env.call("message/send", sent("", skill="ask"))
     await asyncio.sleep(1)
     await env.call("message/send", sent("Ada", taskId=task["id"]))
@@ -377,7 +377,7 @@ async def test_list_tasks_pages_through_all_newest_first(env: Env) -> None:
     assert await env.refused("ListTasks", {"pageSize": 500}) == -32602
 
 
-async def test_legacy_sends_name_their_task_and_are_answered_in_their_dialect(env: Env) -> None:
+async def test_0_1_sends_name_their_task_and_get_replies_in_their_dialect(env: Env) -> None:
     params = {
         "id": "mine-1",
         "sessionId": "s-1",
@@ -392,7 +392,7 @@ async def test_legacy_sends_name_their_task_and_are_answered_in_their_dialect(en
     assert await env.refused("tasks/send", params) == -32002
 
 
-async def test_stopping_the_agent_fails_what_runs_with_the_reason(start_agent: StartAgent) -> None:
+async def test_stopping_the_agent_fails_running_tasks_with_the_reason(start_agent: StartAgent) -> None:
     env = await start_agent()
     task = await env.call("message/send", sent("500", skill="slow"))
     await asyncio.sleep(1)
@@ -403,7 +403,7 @@ async def test_stopping_the_agent_fails_what_runs_with_the_reason(start_agent: S
     assert "stopped" in record.task.status.message.text
 
 
-async def test_what_json_has_no_form_for_fails_the_skill_and_not_the_agent(start_agent: StartAgent) -> None:
+async def test_a_value_without_a_json_form_fails_the_skill_and_not_the_agent(start_agent: StartAgent) -> None:
     @skill
     async def odd(task: SkillContext) -> None:
         await task.attach(DataPart(data={"x": object()}))
@@ -415,7 +415,7 @@ async def test_what_json_has_no_form_for_fails_the_skill_and_not_the_agent(start
 
 
 @pytest.mark.parametrize(("chars", "shown"), [(3_999, 3_999), (4_000, 4_000), (4_001, 4_000), (9_000, 4_000)])
-async def test_a_long_note_is_cut_and_says_so(start_agent: StartAgent, chars: int, shown: int) -> None:
+async def test_a_long_note_is_cut_with_a_mark(start_agent: StartAgent, chars: int, shown: int) -> None:
     @skill
     async def note(task: SkillContext) -> str:
         await task.status("x" * chars)
@@ -429,7 +429,7 @@ async def test_a_long_note_is_cut_and_says_so(start_agent: StartAgent, chars: in
     assert text.endswith("…") is (chars > 4_000)
 
 
-async def test_a_stream_that_ends_makes_room_for_one_more_of_its_task() -> None:
+async def test_the_end_of_a_stream_makes_room_for_another_of_its_task() -> None:
     seats, key = StreamSlots(AgentLimits(streams_per_task_max=2, streams_max=3)), ("ada", "t")
     first, _ = seats.take(key), seats.take(key)
     with pytest.raises(AtCapacity):
@@ -446,7 +446,7 @@ async def test_a_stream_that_ends_makes_room_for_one_more_of_its_task() -> None:
     seats.take()
 
 
-async def test_a_task_open_too_long_is_given_up_and_its_skill_stopped(start_agent: StartAgent) -> None:
+async def test_a_task_that_is_open_too_long_fails_and_its_skill_is_stopped(start_agent: StartAgent) -> None:
     stopped = []
 
     @skill
@@ -467,7 +467,7 @@ async def test_a_task_open_too_long_is_given_up_and_its_skill_stopped(start_agen
     assert 100 <= stopped[0] <= 110
 
 
-async def test_a_finished_task_stays_as_long_as_its_webhooks_are_under_way(start_agent: StartAgent) -> None:
+async def test_a_finished_task_stays_while_its_webhooks_are_under_way(start_agent: StartAgent) -> None:
     env = await start_agent(limits=AgentLimits(terminal_ttl_s=1, sweep_interval_s=1))
     env.hook.answers = [503, 503]
     push = {"configuration": {"pushNotificationConfig": {"url": f"{HOOK}/in"}}}

@@ -1,4 +1,4 @@
-"""Webhooks: every move once, in order, frozen, from the live registration, refused aloud."""
+"""Webhooks: each move of a task once, in order and unchanged, by the current registration; unsafe URLs are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def with_push(params: dict[str, Any], push: Any = None) -> dict[str, Any]:
     return {**params, "configuration": {"pushNotificationConfig": push or PUSH}}
 
 
-async def test_every_move_is_told_once_and_in_order(env: Env) -> None:
+async def test_every_move_is_sent_once_and_in_order(env: Env) -> None:
     await env.call("message/send", with_push(sent("1", skill="slow")))
     await asyncio.sleep(10)
     assert env.hook.states == ["working", "completed"]
@@ -41,14 +41,14 @@ async def test_both_token_headers_are_sent(env: Env) -> None:
     assert env.hook.headers[0]["x-a2a-notification-token"] == "t-1"
 
 
-async def test_the_structured_token_is_understood_too(env: Env) -> None:
+async def test_the_structured_token_is_read_too(env: Env) -> None:
     push = {"url": f"{HOOK}/cb", "authentication": {"schemes": ["Bearer"], "credentials": "t-2"}}
     await env.call("message/send", with_push(sent("x", skill="echo"), push))
     await asyncio.sleep(1)
     assert env.hook.headers[0]["authorization"] == "Bearer t-2"
 
 
-async def test_questions_and_cancel_are_told(env: Env) -> None:
+async def test_questions_and_a_cancel_are_sent(env: Env) -> None:
     task = await env.call("message/send", with_push(sent("", skill="ask")))
     await asyncio.sleep(1)
     await env.call("tasks/cancel", {"id": task["id"]})
@@ -56,8 +56,8 @@ async def test_questions_and_cancel_are_told(env: Env) -> None:
     assert env.hook.states == ["working", "input-required", "canceled"]
 
 
-async def test_a_cancel_before_the_skills_first_step_is_told_once(env: Env) -> None:
-    """U24: the notice belongs to the move; a worker cancelled this early never runs a handler of its own."""
+async def test_a_cancel_before_the_skills_first_step_is_sent_once(env: Env) -> None:
+    """U24: the notice belongs to the move; a worker that is cancelled this early runs no handler."""
     caller = CallerContext(owner=ANYONE, behaviour=BEHAVIOURS["0.3"])
     message = Message(message_id="1", role=Role.USER, parts=(TextPart(text="60"),))
     push = PushConfig(url=f"{HOOK}/x")
@@ -70,8 +70,8 @@ async def test_a_cancel_before_the_skills_first_step_is_told_once(env: Env) -> N
     assert env.hook.states == ["canceled"]
 
 
-async def test_the_payload_is_the_moves_own_however_late_it_is_delivered(env: Env) -> None:
-    """U23: built at delivery, a retried "working" would say completed, or come after it."""
+async def test_the_body_shows_the_task_at_its_move_however_late_it_is_delivered(env: Env) -> None:
+    """U23: if the body were built at delivery, a retried "working" would say completed, or come after it."""
     env.hook.answers = [503, 503]
     await env.call("message/send", with_push(sent("x", skill="echo")))
     await asyncio.sleep(60)
@@ -82,7 +82,7 @@ async def test_the_payload_is_the_moves_own_however_late_it_is_delivered(env: En
 @pytest.mark.parametrize(
     ("status", "tries"), [(500, 4), (503, 4), (408, 4), (425, 4), (429, 4), (400, 1), (404, 1), (302, 1)]
 )
-async def test_only_what_may_pass_is_tried_again(env: Env, status: int, tries: int) -> None:
+async def test_only_a_temporary_failure_is_retried(env: Env, status: int, tries: int) -> None:
     env.hook.answers = [status] * 4
     await env.call("message/send", with_push(sent("", skill="auth")))
     await asyncio.sleep(60)
@@ -90,7 +90,7 @@ async def test_only_what_may_pass_is_tried_again(env: Env, status: int, tries: i
     assert env.hook.states[tries:] == ["auth-required"]
 
 
-async def test_gone_removes_the_webhook(env: Env) -> None:
+async def test_410_gone_removes_the_webhook(env: Env) -> None:
     env.hook.answers = [410]
     task = await env.call("message/send", with_push(sent("", skill="ask")))
     await asyncio.sleep(10)
@@ -98,7 +98,7 @@ async def test_gone_removes_the_webhook(env: Env) -> None:
     assert await env.call("tasks/pushNotificationConfig/list", {"id": task["id"]}) == []
 
 
-async def test_a_webhook_registered_later_hears_how_the_task_stands_at_once(env: Env) -> None:
+async def test_a_webhook_registered_later_gets_the_current_state_at_once(env: Env) -> None:
     task = await env.call("message/send", sent("10", skill="slow"))
     await asyncio.sleep(1)
     set_push = {"taskId": task["id"], "pushNotificationConfig": PUSH}
@@ -118,8 +118,8 @@ async def test_a_webhook_registered_after_the_end_gets_the_result_at_once(env: E
     assert env.hook.bodies[0]["artifact"]["parts"][0]["text"] == "x"
 
 
-async def test_the_registration_is_read_live(env: Env) -> None:
-    """Changed, the new token is used; deleted, nothing more is sent."""
+async def test_a_delivery_uses_the_current_registration(env: Env) -> None:
+    """A changed registration sends its new token; a deleted one sends nothing more."""
     task = await env.call("message/send", with_push(sent("", skill="ask")))
     await asyncio.sleep(1)
     again = {"taskId": task["id"], "pushNotificationConfig": {**PUSH, "token": "t-new"}}
@@ -133,7 +133,7 @@ async def test_the_registration_is_read_live(env: Env) -> None:
     assert len(env.hook.bodies) == count
 
 
-async def test_v1_registrations_get_v1_bodies(env: Env) -> None:
+async def test_1_0_registrations_get_1_0_bodies(env: Env) -> None:
     params = {**sent_v1("1", skill="slow"), "configuration": {"taskPushNotificationConfig": PUSH}}
     await env.call("SendMessage", params)
     await asyncio.sleep(10)
@@ -164,7 +164,7 @@ async def test_push_configs_can_be_read_listed_and_deleted_by_every_name(env: En
     assert await env.refused("tasks/pushNotificationConfig/get", {"id": "made-up"}) == -32001
 
 
-async def test_v1_push_configs_have_ids_of_their_own(env: Env) -> None:
+async def test_1_0_push_configs_have_ids_of_their_own(env: Env) -> None:
     result = await env.call("SendMessage", {**sent_v1("", skill="ask")})
     task_id = result["task"]["id"]
     one = await env.call("CreateTaskPushNotificationConfig", {"taskId": task_id, **PUSH})
@@ -198,7 +198,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("url", BAD)
-async def test_an_unsafe_webhook_is_refused_aloud_on_every_way_in(env: Env, url: str) -> None:
+async def test_an_unsafe_webhook_is_refused_by_every_operation(env: Env, url: str) -> None:
     push = {"url": url}
     assert await env.refused("message/send", with_push(sent("x"), push)) == -32602
     assert (await env.frames("message/stream", with_push(sent("x"), push)))[0]["error"]["code"] == -32602
@@ -212,7 +212,7 @@ async def test_an_unsafe_webhook_is_refused_aloud_on_every_way_in(env: Env, url:
     assert await env.call("tasks/pushNotificationConfig/list", {"id": task["id"]}) == []
 
 
-async def test_a_name_that_moves_to_a_private_address_is_refused_at_delivery(env: Env) -> None:
+async def test_a_name_that_now_resolves_to_a_private_address_is_refused_at_delivery(env: Env) -> None:
     env.network.addresses["rebinding"] = ("93.184.216.34",)
     inner = Hook()
     env.network.addresses["inner"] = ("127.0.0.1",)
@@ -225,7 +225,7 @@ async def test_a_name_that_moves_to_a_private_address_is_refused_at_delivery(env
     assert inner.bodies == []
 
 
-async def test_an_agent_without_webhooks_says_so(start_agent: StartAgent) -> None:
+async def test_an_agent_without_webhooks_refuses_registrations(start_agent: StartAgent) -> None:
     env = await start_agent(push_notifications=False)
     task = await env.call("message/send", sent("500", skill="slow"))
     for method in ("set", "get", "list", "delete"):
@@ -234,7 +234,7 @@ async def test_an_agent_without_webhooks_says_so(start_agent: StartAgent) -> Non
     assert await env.refused("message/send", with_push(sent("x"))) == -32003
 
 
-async def test_a_result_too_large_for_a_webhook_goes_without_it(start_agent: StartAgent) -> None:
+async def test_a_webhook_omits_a_result_that_is_too_large(start_agent: StartAgent) -> None:
     @skill
     async def big(task: SkillContext) -> str:
         return "x" * 300_000
@@ -246,14 +246,14 @@ async def test_a_result_too_large_for_a_webhook_goes_without_it(start_agent: Sta
     assert "artifact" not in env.hook.bodies[-1]
 
 
-async def test_stopping_tells_the_webhooks_before_it_ends(env: Env) -> None:
+async def test_stopping_sends_the_last_webhooks_before_it_ends(env: Env) -> None:
     await env.call("message/send", with_push(sent("500", skill="slow")))
     await asyncio.sleep(1)
     await env.engine.stop()
     assert env.hook.states == ["working", "failed"]
 
 
-async def test_an_agent_whose_stopping_is_broken_off_leaves_nothing_at_work(env: Env) -> None:
+async def test_an_interrupted_stop_leaves_no_worker(env: Env) -> None:
     env.hook.answers.extend([503] * 100)
     await env.call("message/send", with_push(sent("500", skill="slow")))
     stopping = asyncio.create_task(env.engine.stop())
@@ -285,7 +285,7 @@ async def test_deliveries_are_logged_without_body_or_token(env: Env, caplog: pyt
         (["status", "artifact"], ["status", "artifact", "status"]),
     ],
 )
-async def test_a_legacy_webhook_chooses_its_events(env: Env, events: list[str] | None, told: list[str]) -> None:
+async def test_a_0_1_webhook_selects_its_events(env: Env, events: list[str] | None, told: list[str]) -> None:
     params = {"id": "mine-1", "message": {"role": "user", "parts": [{"type": "text", "text": "/ask"}]}}
     await env.call("tasks/send", params)
     await asyncio.sleep(1)
@@ -300,9 +300,7 @@ async def test_a_legacy_webhook_chooses_its_events(env: Env, events: list[str] |
 
 
 @pytest.mark.parametrize(("after_s", "told"), [(0.12, ["status"]), (5, ["artifact", "status"])])
-async def test_a_legacy_webhook_registered_late_hears_of_the_artifact_once_it_is_whole(
-    env: Env, after_s: float, told: list[str]
-) -> None:
+async def test_a_late_0_1_webhook_gets_an_artifact_once_it_is_whole(env: Env, after_s: float, told: list[str]) -> None:
     params = {"id": "mine-1", "message": {"role": "user", "parts": [{"type": "text", "text": "/stream a b c d"}]}}
     await env.call("tasks/send", params)
     await asyncio.sleep(after_s)
@@ -312,10 +310,10 @@ async def test_a_legacy_webhook_registered_late_hears_of_the_artifact_once_it_is
     assert [body["eventType"] for body in env.hook.bodies] == told
 
 
-async def test_what_waits_for_a_deleted_webhook_is_not_sent(env: Env) -> None:
+async def test_notices_for_a_deleted_webhook_are_not_sent(env: Env) -> None:
     env.hook.answers = [503]
     task = await env.call("message/send", with_push(sent("", skill="ask")))
-    await asyncio.sleep(0.5)  # working was refused and is tried again; the question waits behind it
+    await asyncio.sleep(0.5)  # "working" was refused and will be retried; the question waits behind it
     assert env.hook.states == ["working"]
     await env.call("tasks/pushNotificationConfig/delete", {"id": task["id"]})
     await asyncio.sleep(60)
@@ -323,7 +321,7 @@ async def test_what_waits_for_a_deleted_webhook_is_not_sent(env: Env) -> None:
 
 
 @pytest.mark.slow
-async def test_an_agent_sends_no_more_than_a_hundred_webhooks_a_second_and_drops_none(env: Env) -> None:
+async def test_an_agent_sends_at_most_a_hundred_webhooks_a_second_and_drops_none(env: Env) -> None:
     tasks = [(await env.call("message/send", with_push(sent(f"{n}", skill="echo"))))["id"] for n in range(400)]
     arrived = [len(env.hook.bodies)]
     assert arrived[0] <= 100, "the sends took no time, and a hundred may leave at once"
@@ -338,7 +336,7 @@ async def test_an_agent_sends_no_more_than_a_hundred_webhooks_a_second_and_drops
         assert told == tasks
 
 
-async def test_after_a_quiet_time_as_many_as_the_burst_leave_at_once_and_no_more(start_agent: StartAgent) -> None:
+async def test_after_a_pause_at_most_one_burst_leaves_at_once(start_agent: StartAgent) -> None:
     env = await start_agent(send_wait_s=0, limits=AgentLimits(notices_per_s_max=2, notices_burst_max=3))
     for _ in range(2):
         for _ in range(4):
@@ -352,12 +350,12 @@ async def test_after_a_quiet_time_as_many_as_the_burst_leave_at_once_and_no_more
         await asyncio.sleep(60)
 
 
-async def test_of_more_notices_than_may_wait_for_one_webhook_the_oldest_are_left_out(start_agent: StartAgent) -> None:
+async def test_past_the_limit_of_waiting_notices_the_oldest_are_dropped(start_agent: StartAgent) -> None:
     for most, told in ((4, [0, 1, 2, 3]), (2, [0, 2, 3])):
         env = await start_agent(limits=AgentLimits(notices_queued_max=most))
         env.hook.answers = [503]
         task = await env.call("message/send", with_push(sent("", skill="ask")))
-        await asyncio.sleep(0.3)  # the first is refused and tried again later: it is under way, and the others wait
+        await asyncio.sleep(0.3)  # the first one was refused and will be retried: it is under way, and the others wait
         await env.call("message/send", sent("Ada", taskId=task["id"]))
         await asyncio.sleep(60)
         assert env.hook.taken == [["working", "input-required", "working", "completed"][n] for n in told]

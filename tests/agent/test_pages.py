@@ -1,4 +1,4 @@
-"""The pages a newcomer follows: every piece of Python in them runs as it stands."""
+"""The pages for a new user: every piece of Python in them runs as it stands."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def blocks(page: Path) -> list[str]:
 
 
 def rows() -> list[tuple[str, str]]:
-    """What a skill can do: what for, and the code, row by row."""
+    """The table of a skill's abilities: for each row its purpose and its code."""
     table = TUTORIAL.partition("| To | Write |")[2].partition("\n\n")[0]
     found = [line.strip("| ").split(" | ", 1) for line in table.splitlines()[2:]]
     return [(what, re.findall(r"`([^`]+)`", code)[0].replace("{...}", '{"n": 1}')) for what, code in found]
 
 
-def test_every_name_the_tutorial_uses_comes_from_where_it_says() -> None:
+def test_every_import_of_the_tutorial_names_the_right_module() -> None:
     prose = re.sub(r"```.*?```", "", TUTORIAL, flags=re.DOTALL)
     code = " ".join([*re.findall(r"`([^`]+)`", prose), *blocks(TOP / "docs/tutorial/first-agent.md")])
     used = {name for name in re.findall(r"\b([A-Z]\w+)\(", code) if name not in {"SentTask"}}
@@ -49,7 +49,7 @@ def test_every_name_the_tutorial_uses_comes_from_where_it_says() -> None:
 
 
 @pytest.mark.parametrize(("what", "code"), rows())
-async def test_what_the_tutorial_says_a_skill_can_do_it_can(what: str, code: str) -> None:
+async def test_each_ability_in_the_tutorials_table_works(what: str, code: str) -> None:
     """Each line of the table, as the body of a skill."""
     body = code if code.startswith(("return", "raise")) else f"{code}\n    return 'done'"
     known: dict[str, object] = {name: getattr(fleetsim.agent, name) for name in fleetsim.agent.__all__}
@@ -67,7 +67,7 @@ async def test_what_the_tutorial_says_a_skill_can_do_it_can(what: str, code: str
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_python_block_of_a_page_compiles_and_its_imports_are_there(page: Path) -> None:
-    elsewhere = {"greeter", "my_agent", "a2a"}  # files of the page's reader, and an SDK that we do not install
+    elsewhere = {"greeter", "my_agent", "a2a"}  # the page's own files, and an SDK that we do not install
     for block in blocks(page):
         tree = compile(block, page.name, "exec", ast.PyCF_ONLY_AST)
         compile(block, page.name, "exec")
@@ -114,9 +114,7 @@ def calling() -> list[tuple[str, int, str]]:
 
 @pytest.mark.sockets
 @pytest.mark.parametrize(("page", "number", "block"), calling(), ids=lambda value: str(value)[:20])
-async def test_a_program_on_a_page_that_calls_an_agent_prints_what_it_should(
-    page: str, number: int, block: str
-) -> None:
+async def test_a_program_on_a_page_prints_the_documented_output(page: str, number: int, block: str) -> None:
     async with reader().serving() as url:
         command = [sys.executable, "-c", block.replace("http://127.0.0.1:9000", url)]
         done = await to_thread(subprocess.run, command, capture_output=True, text=True, check=False, cwd=TOP)
@@ -147,11 +145,11 @@ KIT_SENDS = [
     ("tck-artifact-data", {}, "task", "TASK_STATE_COMPLETED", {"key": "value", "count": 42}),
     ("tck-message-response", {}, "message", None, "Direct message response"),
 ]
-"""What the official kit sends: message id, configuration; and expects: kind of reply, state, content of the part."""
+"""The official kit's message id and configuration, and the kind of reply, state and content that it expects."""
 
 
 @pytest.mark.parametrize(("message_id", "configuration", "kind", "states", "content"), KIT_SENDS)
-async def test_the_agent_for_the_official_kit_does_what_the_id_of_a_message_says(
+async def test_the_agent_for_the_official_kit_follows_the_id_of_a_message(
     message_id: str, configuration: dict[str, bool], kind: str, states: str | None, content: object
 ) -> None:
     made: dict[str, object] = {}
@@ -174,7 +172,7 @@ async def test_the_agent_for_the_official_kit_does_what_the_id_of_a_message_says
         assert content in part.values()
 
 
-def test_what_brings_pytest_is_named_where_pytest_is_needed() -> None:
+def test_the_extra_that_installs_pytest_is_named_where_pytest_is_needed() -> None:
     extras = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     assert any(wanted.startswith("pytest>") for wanted in extras["test"])
     needing = [page for page in PAGES if re.search(r"^pytest ", page.read_text(encoding="utf-8"), re.MULTILINE)]
@@ -183,7 +181,7 @@ def test_what_brings_pytest_is_named_where_pytest_is_needed() -> None:
     assert "fleetsim[test]" in TUTORIAL
 
 
-def test_the_names_of_a_skill_cost_nothing_until_they_are_used() -> None:
+def test_importing_fleetsim_does_not_import_the_skill_modules() -> None:
     code = "import sys, fleetsim; fleetsim.DataPart; print('textual' in sys.modules, 'httptools' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=TOP)
     assert done.stdout == "False False\n"

@@ -1,7 +1,7 @@
-"""Many orders of the same things: a skill, a cancel, readers at their own pace, a webhook in bad weather.
+"""Many orders of the same steps: a skill, a cancel, readers at their own pace, a webhook over a faulty network.
 
-Each seed shuffles the loop's ready queue and draws every pause. Whatever the order, there is one end, and
-everybody is told of it once.
+Each seed shuffles the loop's ready queue and draws every pause. In every order a task has one end, and each
+receiver gets it once.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def check_end(final: dict[str, Any], canceled: list[str]) -> None:
 
 
 def check_told(hook: Hook, final: dict[str, Any]) -> None:
-    """Each notice until it was taken, in order, the end once."""
+    """Each notice is sent until it is accepted, in order, the end once."""
     told = hook.states
     assert told[-1] == final["status"]["state"]
     assert all(ORDER[a] <= ORDER[b] or (a, b) == ("input-required", "working") for a, b in pairwise(told))
@@ -120,7 +120,7 @@ def check_told(hook: Hook, final: dict[str, Any]) -> None:
 
 
 def check_read(frames: list[Any], final: dict[str, Any]) -> None:
-    """A snapshot, then only what was new, and one final frame at the end or at the question."""
+    """A snapshot, then only new events, and one final frame at the end or at the question."""
     if not frames:
         return
     assert frames[0]["kind"] == "task"
@@ -137,6 +137,6 @@ def check_read(frames: list[Any], final: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("block", range(8))
-def test_one_end_is_told_once_to_everybody_in_any_order(block: int) -> None:
+def test_in_any_order_every_receiver_gets_one_end_once(block: int) -> None:
     for seed in range(block * 25, block * 25 + scaled(25)):
         run(partial(one_life, seed), seed=seed, shuffle=True)

@@ -1,4 +1,4 @@
-"""The ready-made skills, each by itself: what it says, reports and changes, and how long it takes."""
+"""The built-in skills, each alone: the text, reports and effects of each, and its duration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SKILLS = {made.skill_id: made for profile in PROFILES.values() for made in profi
 
 
 class Did:
-    """How one run of a skill went."""
+    """The record of one run of a skill."""
 
     def __init__(self) -> None:
         self.answer: str | None = None
@@ -48,7 +48,7 @@ async def done(skill: Skill | str, text: str = "", *answers: str, message_id: st
 # -- the reference agent's -----------------------------------------------------------------------------
 
 
-async def test_echo_says_what_it_was_sent_at_once() -> None:
+async def test_echo_returns_its_message_at_once() -> None:
     did = await done("echo", "a b")
     assert (did.answer, did.took_s, did.written) == ("a b", 0.0, [])
 
@@ -68,14 +68,14 @@ async def test_echo_says_what_it_was_sent_at_once() -> None:
         ("inf", 3600, "3600"),
     ],
 )
-async def test_slow_works_as_long_as_it_is_told_and_an_hour_at_most(text: str, seconds: float, answer: str) -> None:
+async def test_slow_works_for_the_requested_time_up_to_an_hour(text: str, seconds: float, answer: str) -> None:
     did = await done("slow", text)
     assert did.answer == f"done after {answer} s"
     assert did.took_s == pytest.approx(seconds)
     assert did.written == [f"step {step} of 5" for step in (1, 2, 3, 4, 5)]
 
 
-async def test_stream_says_its_text_word_by_word() -> None:
+async def test_stream_sends_its_text_word_by_word() -> None:
     did = await done("stream", "one  two")
     chunks = [
         (Artifact(artifact_id="t", name="response", parts=(TextPart(text=word),)), True, False)
@@ -88,7 +88,7 @@ async def test_stream_says_its_text_word_by_word() -> None:
     assert did.tally == UsageTotals(tokens=tokens, cost_usd=pytest.approx(3e-5), model="parrot")
 
 
-async def test_ask_greets_whoever_is_named() -> None:
+async def test_ask_greets_the_name_in_the_answer() -> None:
     did = await done("ask", "", " Ada ")
     assert (did.answer, did.written) == ("Hello Ada", [("Who shall I greet?", False)])
     unnamed = await done("ask", "", " ")
@@ -112,7 +112,7 @@ async def test_auth_waits_for_a_sign_in() -> None:
         ("explode", "x", SkillFailed, "Agent execution failed (ValueError)"),
     ],
 )
-async def test_what_is_made_to_fail_fails_with_its_reason(
+async def test_a_skill_that_is_made_to_fail_fails_with_its_reason(
     skill_id: str, text: str, kind: type[Exception], said: str
 ) -> None:
     did = await done(skill_id, text)
@@ -120,7 +120,7 @@ async def test_what_is_made_to_fail_fails_with_its_reason(
     assert str(did.error) == said
 
 
-async def test_of_ten_flaky_calls_one_fails_and_its_place_is_chance() -> None:
+async def test_one_of_ten_flaky_calls_fails_at_a_random_place() -> None:
     flaky = flaky_skill()
     runs = [await done(flaky, "x" if at % 2 else "") for at in range(30)]
     for ten in (runs[:10], runs[10:20], runs[20:]):
@@ -129,7 +129,7 @@ async def test_of_ten_flaky_calls_one_fails_and_its_place_is_chance() -> None:
     assert 0 < [did.error is None for did in runs].index(False) < 9, "the seed of these tests puts it in between"
 
 
-async def test_estimate_tells_what_it_cost_and_how_sure_it_is() -> None:
+async def test_estimate_reports_its_cost_and_confidence() -> None:
     did = await done("estimate", "abc")
     assert did.answer == "3 characters, give or take"
     assert did.tally == UsageTotals(
@@ -142,13 +142,13 @@ async def test_estimate_tells_what_it_cost_and_how_sure_it_is() -> None:
 
 
 @pytest.mark.parametrize(("text", "answer"), [("broken", "filed: broken"), ("", "filed: untitled")])
-async def test_file_bug_changes_the_board_by_one(text: str, answer: str) -> None:
+async def test_file_bug_raises_the_number_on_the_board_by_one(text: str, answer: str) -> None:
     did = await done("file_bug", text)
     assert did.answer == answer
     assert did.effects == [EffectDelta(domain="board", path="bugs.open", op="inc", value=1)]
 
 
-# -- those that stand in for known agents --------------------------------------------------------------
+# those that imitate known agents
 
 _SURE = {"confidence": 0.9, "explanation": "the whole board was read"}
 
@@ -181,7 +181,7 @@ async def test_a_qa_skill_uses_its_tools_and_accounts_for_a_model_call(
     assert did.tally == UsageTotals(tokens=tokens, model="stand-in", effects=changes, **sure)
 
 
-async def test_analyze_asks_for_a_dataset_where_none_is_named() -> None:
+async def test_analyze_asks_for_a_dataset_that_the_message_lacks() -> None:
     named = await done("analyze", " sales ")
     assert (named.answer, named.written) == ("Analysed: sales", ["running load", "running analyze"])
     asked = await done("analyze", " ", "stock")

@@ -1,4 +1,4 @@
-"""The front door: bounds before parsing, credentials as bytes, JSON-RPC errors where they belong."""
+"""The guard before the agent: bounds before parsing, credentials as bytes, JSON-RPC errors in the right place."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def code_of(env: Env, body: bytes, **headers: str) -> tuple[int, int]:
         (b'{"jsonrpc":"2.0","id":1,"method":"message/send","params":{"message":{"role":"user","parts":[]}}}', -32602),
     ],
 )
-async def test_bad_requests_get_the_code_json_rpc_has_for_them(env: Env, body: bytes, code: int) -> None:
+async def test_bad_requests_get_the_code_of_json_rpc(env: Env, body: bytes, code: int) -> None:
     assert await code_of(env, body) == (200, code)
 
 
@@ -64,15 +64,13 @@ async def test_bad_requests_get_the_code_json_rpc_has_for_them(env: Env, body: b
         ({"method": "message/send", "params": sent("hello")}, -32600),
     ],
 )
-async def test_a_missing_id_is_remarked_after_the_method_and_the_params(
-    env: Env, asked: dict[str, Any], code: int
-) -> None:
+async def test_a_missing_id_is_reported_after_method_and_params(env: Env, asked: dict[str, Any], code: int) -> None:
     assert await code_of(env, json.dumps({"jsonrpc": "2.0", **asked}).encode()) == (200, code)
     assert len(env.engine.store) == 0
 
 
 @pytest.mark.parametrize("request_id", [7, "seven", 1.5, None])
-async def test_ids_come_back_as_they_were(env: Env, request_id: Any) -> None:
+async def test_ids_are_returned_unchanged(env: Env, request_id: Any) -> None:
     for method in ("tasks/get", "no/such"):
         body = json.dumps({"jsonrpc": "2.0", "id": request_id, "method": method, "params": {"id": "x"}}).encode()
         answer = json.loads((await env.raw("POST", "/a2a", body)).body)
@@ -80,11 +78,11 @@ async def test_ids_come_back_as_they_were(env: Env, request_id: Any) -> None:
         assert type(answer["id"]) is type(request_id)
 
 
-async def test_the_endpoint_answers_with_and_without_a_slash(env: Env) -> None:
+async def test_the_endpoint_works_with_and_without_a_trailing_slash(env: Env) -> None:
     assert (await env.call("message/send", sent("x"), path="/a2a/"))["kind"] == "task"
 
 
-async def test_other_paths_and_methods_say_where_to_go(env: Env) -> None:
+async def test_other_paths_and_methods_name_the_right_one(env: Env) -> None:
     assert (await env.raw("POST", "/elsewhere", b"{}")).status == 404
     reply = await env.raw("GET", "/a2a")
     assert reply.status == 405
@@ -92,7 +90,7 @@ async def test_other_paths_and_methods_say_where_to_go(env: Env) -> None:
     assert b"/a2a" in reply.body
 
 
-async def test_v1_names_need_the_version_and_older_ones_do_not(env: Env) -> None:
+async def test_1_0_names_need_the_version_and_older_ones_do_not(env: Env) -> None:
     body = env.envelope("GetTask", {"id": "x"})
     assert (await code_of(env, body))[1] == -32009
     assert (await code_of(env, body, **{"a2a-version": "0.3"}))[1] == -32009
@@ -101,7 +99,7 @@ async def test_v1_names_need_the_version_and_older_ones_do_not(env: Env) -> None
     assert (await code_of(env, env.envelope("tasks/get", {"id": "x"}), **{"a2a-version": "9.9"}))[1] == -32001
 
 
-async def test_v1_errors_carry_their_details(env: Env) -> None:
+async def test_1_0_errors_carry_their_details(env: Env) -> None:
     answer = await env.ask("GetTask", {"id": "made-up"})
     assert answer["error"]["data"][0]["reason"] == "TASK_NOT_FOUND"
 
@@ -114,7 +112,7 @@ async def test_an_agent_of_one_dialect_refuses_the_others(start_agent: StartAgen
     assert await env.refused("SendMessage", sent_v1("x")) == -32601
 
 
-async def test_a_body_over_the_cap_is_413_before_it_is_read(start_agent: StartAgent) -> None:
+async def test_a_body_over_the_limit_is_413_before_it_is_read(start_agent: StartAgent) -> None:
     env = await start_agent(limits=AgentLimits(body_bytes_max=1000))
     assert await code_of(env, b"x" * 1001) == (413, -32600)
     assert (await code_of(env, b"x" * 1000))[0] == 200
@@ -122,7 +120,7 @@ async def test_a_body_over_the_cap_is_413_before_it_is_read(start_agent: StartAg
 
 
 class Drip:
-    """An ASGI request whose body comes in pieces, as a chunked upload does."""
+    """An ASGI request with a body that arrives in pieces, as a chunked upload does."""
 
     def __init__(
         self,
@@ -168,13 +166,13 @@ class Drip:
         return int(self.sent[0]["status"])
 
 
-async def test_nesting_without_end_is_a_parse_error(env: Env) -> None:
+async def test_endless_nesting_is_a_parse_error(env: Env) -> None:
     drip = Drip(env, [b"[" * 500_000])
     assert await drip.run() == 200
     assert json.loads(drip.sent[1]["body"])["error"]["code"] == -32700
 
 
-async def test_a_chunked_body_over_the_cap_is_413_too(start_agent: StartAgent) -> None:
+async def test_a_chunked_body_over_the_limit_is_413_too(start_agent: StartAgent) -> None:
     env = await start_agent(limits=AgentLimits(body_bytes_max=1000))
     assert await Drip(env, [b"x" * 600] * 10).run() == 413
 
@@ -190,18 +188,18 @@ async def test_too_many_headers_are_431(env: Env) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "multipart/form-data"])
-async def test_what_a_web_page_can_send_unasked_is_not_taken(env: Env, kind: str) -> None:
+async def test_a_request_that_a_web_page_can_send_without_preflight_is_refused(env: Env, kind: str) -> None:
     assert await code_of(env, env.envelope("tasks/get", {"id": "x"}), **{"content-type": kind}) == (415, -32005)
     reply = await env.raw("POST", "/a2a", b"{}", {"content-type": kind, "a2a-version": "1.0"})
     assert json.loads(reply.body)["error"]["data"][0]["reason"] == "CONTENT_TYPE_NOT_SUPPORTED"
 
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON", "application/a2a+json"])
-async def test_json_by_any_of_its_names_is_taken(env: Env, kind: str) -> None:
+async def test_json_is_accepted_under_each_of_its_media_types(env: Env, kind: str) -> None:
     assert (await code_of(env, env.envelope("tasks/get", {"id": "x"}), **{"content-type": kind})) == (200, -32001)
 
 
-async def test_a_key_is_needed_before_a_byte_is_parsed(start_agent: StartAgent) -> None:
+async def test_the_key_is_checked_before_parsing(start_agent: StartAgent) -> None:
     env = await start_agent(api_key="sesame")
     for body in (b"{", env.envelope("tasks/get", {"id": "x"})):
         reply = await env.raw("POST", "/a2a", body)
@@ -235,14 +233,14 @@ async def test_malformed_credentials_are_401_and_never_500(start_agent: StartAge
     assert await Drip(env, [b"{}"], headers=headers).run() == 401
 
 
-async def test_key_and_bearer_each_let_in(start_agent: StartAgent) -> None:
+async def test_a_key_and_a_bearer_token_are_each_accepted(start_agent: StartAgent) -> None:
     env = await start_agent(api_keys={"ada": "sesame"}, bearers={"bob": "t\u00f6ken"})
     assert await Drip(env, [b"{}"], headers=[(b"x-api-key", b"sesame")]).run() == 200
     assert await Drip(env, [b"{}"], headers=[(b"authorization", "bearer  t\u00f6ken".encode())]).run() == 200
 
 
-async def test_a_task_of_somebody_else_is_missing_byte_for_byte(start_agent: StartAgent) -> None:
-    """T-24: every way to a task, two callers."""
+async def test_a_task_of_another_caller_is_missing_byte_for_byte(start_agent: StartAgent) -> None:
+    """T-24: every operation on a task, by two callers."""
     env = await start_agent(api_keys={"ada": "a", "bob": "b"})
     ada, bob = {"x-api-key": "a"}, {"x-api-key": "b"}
     task = await env.call("message/send", sent("500", skill="slow"), headers=ada)
@@ -280,7 +278,7 @@ async def test_a_task_of_somebody_else_is_missing_byte_for_byte(start_agent: Sta
     assert (await env.call("tasks/get", {"id": task["id"]}, headers=ada))["status"]["state"] == "working"
 
 
-async def test_a_full_agent_says_429_and_when_to_come_back(start_agent: StartAgent) -> None:
+async def test_a_full_agent_responds_429_with_retry_after(start_agent: StartAgent) -> None:
     env = await start_agent(limits=AgentLimits(tasks_max=2))
     for _ in range(2):
         await env.call("message/send", sent("500", skill="slow"))
@@ -302,12 +300,12 @@ async def test_an_app_without_lifespan_starts_with_its_first_request(env: Env) -
     await engine.stop()
 
 
-async def test_ids_beyond_reason_are_refused(env: Env) -> None:
+async def test_ids_over_the_length_limit_are_refused(env: Env) -> None:
     assert await env.refused("message/send", sent("x", contextId="c" * 500)) == -32602
 
 
 @pytest.mark.parametrize("path", ["/a2a", "/message:send"])
-async def test_who_leaves_before_its_request_is_in_begins_nothing(env: Env, path: str) -> None:
+async def test_a_client_that_leaves_before_its_request_arrived_starts_nothing(env: Env, path: str) -> None:
     class Leaving(Drip):
         async def receive(self) -> dict[str, Any]:
             return await super().receive() if self.pieces else {"type": "http.disconnect"}
@@ -318,7 +316,7 @@ async def test_who_leaves_before_its_request_is_in_begins_nothing(env: Env, path
     assert len(env.engine.store) == 0
 
 
-async def test_no_answer_is_kept_or_taken_for_something_else(env: Env) -> None:
+async def test_responses_forbid_caching_and_content_sniffing(env: Env) -> None:
     for reply in (
         await env.raw("POST", "/a2a", env.envelope("tasks/get", {"id": "x"})),
         await env.raw("POST", "/a2a", b"{"),
@@ -337,7 +335,7 @@ async def test_no_answer_is_kept_or_taken_for_something_else(env: Env) -> None:
         assert reply.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_all_bodies_together_have_a_bound_and_what_was_read_is_given_back(start_agent: StartAgent) -> None:
+async def test_all_bodies_share_one_bound_and_release_it_when_read(start_agent: StartAgent) -> None:
     env = await start_agent(limits=AgentLimits(bodies_bytes_max=1_000))
     app = build_app(env.engine)
     slow = Drip(env, [b"x" * 600, b"x"], pause_s=1.0, app=app)
@@ -356,7 +354,7 @@ async def test_all_bodies_together_have_a_bound_and_what_was_read_is_given_back(
     ("lengths", "status"),
     [([b"2"], 200), ([b"2", b"2"], 400), ([b"-2"], 400), ([b"+2"], 400), ([b"x"], 400), ([b""], 400), ([b"\xb2"], 400)],
 )
-async def test_a_declared_length_is_one_number(env: Env, lengths: list[bytes], status: int) -> None:
+async def test_a_declared_length_must_be_one_number(env: Env, lengths: list[bytes], status: int) -> None:
     headers = [(b"content-length", length) for length in lengths]
     assert await Drip(env, [b"{}"], headers=headers).run() == status
 
@@ -364,7 +362,7 @@ async def test_a_declared_length_is_one_number(env: Env, lengths: list[bytes], s
 @pytest.mark.parametrize(
     ("length", "status"), [("1000", 200), ("1001", 413), ("9" * 15, 413), ("0" * 11 + "1000", 200)]
 )
-async def test_a_declared_length_is_judged_before_the_body(start_agent: StartAgent, length: str, status: int) -> None:
+async def test_a_declared_length_is_checked_before_the_body(start_agent: StartAgent, length: str, status: int) -> None:
     env = await start_agent(limits=AgentLimits(body_bytes_max=1_000))
     drip = Drip(env, [b"{}"], headers=[(b"content-length", length.encode())])
     assert await drip.run() == status
@@ -372,14 +370,14 @@ async def test_a_declared_length_is_judged_before_the_body(start_agent: StartAge
 
 
 @pytest.mark.parametrize(("more", "status"), [(0, 200), (1, 431)])
-async def test_headers_are_taken_up_to_their_bound(start_agent: StartAgent, more: int, status: int) -> None:
+async def test_headers_up_to_the_bound_are_read(start_agent: StartAgent, more: int, status: int) -> None:
     env = await start_agent(limits=AgentLimits(header_bytes_max=500))
     used = len(b"content-type") + len(b"application/json") + 4 + len(b"x-filler") + 4
     drip = Drip(env, [b"{}"], headers=[(b"x-filler", b"x" * (500 - used + more))])
     assert await drip.run() == status
 
 
-async def test_what_nobody_foresaw_is_an_internal_error_in_every_way_of_asking(start_agent: StartAgent) -> None:
+async def test_an_unexpected_error_is_an_internal_error_in_every_form_of_request(start_agent: StartAgent) -> None:
     class Broken(Interceptor):
         async def before(self, call: Call, caller: CallerContext) -> Call:
             raise ZeroDivisionError("secret")
@@ -405,7 +403,7 @@ async def test_what_nobody_foresaw_is_an_internal_error_in_every_way_of_asking(s
         (InvalidParams("other"), 200, None),
     ],
 )
-def test_only_an_agent_that_is_full_asks_to_come_back(problem: RpcError, status: int, retry: str | None) -> None:
+def test_only_a_full_agent_sends_retry_after(problem: RpcError, status: int, retry: str | None) -> None:
     for given in (None, 401):
         answer = error_response(problem, status=given, headers={"x-more": "1"})
         assert answer.status_code == (given or status)

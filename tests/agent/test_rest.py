@@ -1,4 +1,4 @@
-"""The REST aliases: the same rules as JSON-RPC, in statuses and plain bodies."""
+"""The REST aliases: the same rules as JSON-RPC, with statuses and plain bodies."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_cancel_answers_200_and_then_409(env: Env) -> None:
     assert (status, problem["error"]["code"]) == (409, -32002)
 
 
-async def test_a_webhook_is_registered_and_told(env: Env) -> None:
+async def test_a_webhook_is_registered_and_sent(env: Env) -> None:
     _, task = await rest(env, "POST", "/message:send", sent("1", skill="slow"))
     path = f"/tasks/{task['id']}/pushNotificationConfigs"
     status, made = await rest(env, "POST", path, {"url": f"{HOOK}/x", "token": "t"})
@@ -112,7 +112,7 @@ async def test_the_aliases_need_the_key_and_keep_callers_apart(start_agent: Star
     [({"dialects": ("1.0",)}, 400, 400), ({"dialects": ("0.1",)}, 404, -32601), ({"rest": False}, 404, -32601)],
     ids=["1.0 alone", "0.1 alone", "switched off"],
 )
-async def test_an_agent_without_the_aliases_takes_no_message_by_them(
+async def test_an_agent_without_the_aliases_serves_none(
     start_agent: StartAgent, settings: dict[str, Any], status: int, code: int
 ) -> None:
     env = await start_agent(**settings)

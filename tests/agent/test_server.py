@@ -58,7 +58,7 @@ async def test_an_agent_serves_on_a_free_loopback_port() -> None:
         assert done["result"]["artifacts"][0]["parts"][0]["text"] == "Hello Ada"  # type: ignore[index]
 
 
-async def test_a_stream_over_a_socket_arrives_as_it_is_told() -> None:
+async def test_a_stream_over_a_socket_arrives_event_by_event() -> None:
     agent = Agent("reference", skills=builtin_skills())
     async with agent.serving() as url, running_runtime() as runtime:
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "message/stream", "params": message("/stream a b c")})
@@ -101,7 +101,7 @@ async def test_closing_does_not_wait_for_open_streams() -> None:
 
 
 async def until_closed(reader: asyncio.StreamReader) -> float:
-    """Seconds until the other side has closed it."""
+    """Seconds until the server has closed the connection."""
     async with loop_seconds() as passed, asyncio.timeout(60):
         with suppress(ConnectionError):
             while await reader.read(1000):
@@ -114,7 +114,7 @@ def port_of(url: str) -> int:
 
 
 @pytest.mark.parametrize("start", [b"", b"POST /a2a HTTP/1.1\r\nhost: x\r\n"])
-async def test_a_silent_or_half_head_is_closed_at_the_deadline(start: bytes) -> None:
+async def test_an_incomplete_head_is_closed_at_the_deadline(start: bytes) -> None:
     agent = Agent("reference", skills=builtin_skills(), limits=AgentLimits(header_deadline_s=0.3))
     async with agent.serving() as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url))
@@ -123,7 +123,7 @@ async def test_a_silent_or_half_head_is_closed_at_the_deadline(start: bytes) -> 
         writer.close()
 
 
-async def test_a_trickled_second_head_is_closed_at_the_deadline_too() -> None:
+async def test_an_incomplete_second_head_is_closed_at_the_deadline_too() -> None:
     agent = Agent("reference", skills=builtin_skills(), limits=AgentLimits(header_deadline_s=0.4))
     async with agent.serving() as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url))
@@ -144,7 +144,7 @@ async def test_a_trickled_second_head_is_closed_at_the_deadline_too() -> None:
         writer.close()
 
 
-async def test_a_stalled_body_is_given_up() -> None:
+async def test_a_stalled_body_ends_its_connection() -> None:
     agent = Agent("reference", skills=builtin_skills(), limits=AgentLimits(body_deadline_s=0.3))
     async with agent.serving() as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url))
@@ -157,7 +157,7 @@ async def test_a_stalled_body_is_given_up() -> None:
 CARD = b"GET /.well-known/agent.json HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
-async def test_a_newcomer_gets_the_place_of_whoever_has_asked_nothing_for_longest() -> None:
+async def test_a_new_connection_replaces_the_one_without_a_request_for_longest() -> None:
     agent = Agent("reference", skills=builtin_skills(), limits=AgentLimits(connections_per_peer_max=3))
     async with agent.serving() as url:
         crowd = [await asyncio.open_connection("127.0.0.1", port_of(url)) for _ in range(3)]
@@ -191,7 +191,7 @@ async def test_a_connection_with_a_request_under_way_is_not_closed_to_make_room(
         leaving.close()
 
 
-async def test_an_answered_connection_that_waits_gives_way_too() -> None:
+async def test_an_idle_connection_is_closed_to_make_room_too() -> None:
     agent = Agent("reference", skills=builtin_skills(), limits=AgentLimits(connections_per_peer_max=1))
     async with agent.serving() as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url))
@@ -207,7 +207,7 @@ async def test_an_answered_connection_that_waits_gives_way_too() -> None:
     [b"x: " + b"x" * 40_000 + b"\r\n", b"".join(b"x-%d: 1\r\n" % n for n in range(3_000))],
     ids=["40,000 bytes", "3,000 headers"],
 )
-async def test_a_head_over_its_limit_is_refused_though_it_came_in_one_write(headers: bytes) -> None:
+async def test_a_head_over_its_limit_is_refused_even_if_it_came_in_one_write(headers: bytes) -> None:
     agent = Agent("reference", skills=builtin_skills())
     async with agent.serving() as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url), limit=2**20)
@@ -227,8 +227,8 @@ async def test_a_head_over_its_limit_is_refused_though_it_came_in_one_write(head
     ],
     ids=["length, encoding", "encoding, length", "encoding in HTTP/1.0"],
 )
-async def test_a_body_framed_in_two_ways_is_refused_and_nothing_behind_it_is_read(start: bytes) -> None:
-    """RFC 9112 6.1: whoever takes the other framing sees another request here."""
+async def test_a_body_framed_in_two_ways_is_refused_and_the_bytes_behind_it_are_not_read(start: bytes) -> None:
+    """RFC 9112 6.1: a reader of the other framing would find another request here."""
     agent = Agent("reference", skills=builtin_skills())
     async with agent.serving() as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url))
@@ -241,7 +241,7 @@ async def test_a_body_framed_in_two_ways_is_refused_and_nothing_behind_it_is_rea
         writer.close()
 
 
-async def test_what_is_not_http_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_bytes_that_are_not_http_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
     agent = Agent("reference", skills=builtin_skills())
     async with agent.serving() as url:
         for junk in [b"\x16\x03\x01 hello\r\n\r\n", CARD[:-2] + b"connection: upgrade\r\nupgrade: h2c\r\n\r\n"] * 5:
@@ -261,12 +261,12 @@ async def test_a_huge_head_is_refused() -> None:
         writer.close()
 
 
-async def test_a_reader_that_stalls_is_dropped_and_its_socket_with_it() -> None:
+async def test_a_reader_that_stalls_loses_its_connection() -> None:
     agent = Agent("floods", limits=AgentLimits(stream_write_s=0.3, output_chars_max=10**8))
 
     @agent.skill
     async def floods(task: SkillContext) -> None:
-        for _ in range(300):  # more than the kernel keeps for a reader that is away
+        for _ in range(300):  # more than the kernel buffers for a reader that does not read
             await task.say("x" * 100_000)
         await asyncio.sleep(30)
 
@@ -284,7 +284,7 @@ async def test_a_reader_that_stalls_is_dropped_and_its_socket_with_it() -> None:
         writer.close()
 
 
-async def test_a_port_that_is_taken_is_a_config_error() -> None:
+async def test_a_used_port_is_a_config_error() -> None:
     agent = Agent("reference", skills=builtin_skills())
     async with agent.serving() as url:
         with pytest.raises(ConfigError):
@@ -292,7 +292,7 @@ async def test_a_port_that_is_taken_is_a_config_error() -> None:
                 pass
 
 
-async def test_a_state_file_that_cannot_be_had_says_so_and_frees_the_port(tmp_path: Path) -> None:
+async def test_an_unusable_state_file_is_an_error_that_frees_the_port(tmp_path: Path) -> None:
     (tmp_path / "s.db").write_bytes(b"not a database" * 100)
     agent = Agent("reference", skills=builtin_skills(), state=tmp_path / "s.db")
     with pytest.raises(ConfigError):
@@ -300,7 +300,7 @@ async def test_a_state_file_that_cannot_be_had_says_so_and_frees_the_port(tmp_pa
             pass
 
 
-async def test_a_skill_that_will_not_stop_does_not_hold_up_the_agent() -> None:
+async def test_a_skill_that_ignores_its_cancel_does_not_delay_the_agents_stop() -> None:
     agent = Agent("stubborn", limits=AgentLimits(stop_s=0.3, drain_s=0.1))
     released = asyncio.Event()
 
@@ -346,7 +346,7 @@ def test_a_signal_ends_the_served_agent_quietly(signum: int, code: int) -> None:
     assert "Traceback" not in rest
 
 
-def test_a_script_that_serves_at_a_taken_port_ends_with_a_sentence() -> None:
+def test_a_script_that_serves_at_a_used_port_ends_with_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         script = SCRIPT.replace("port=0", f"port={taken.getsockname()[1]}")
         done = subprocess.run(
@@ -360,7 +360,7 @@ def test_a_script_that_serves_at_a_taken_port_ends_with_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("host", "key", "warns"), [("127.0.0.1", None, False), ("0.0.0.0", "k", False), ("0.0.0.0", None, True)]
 )
-def test_a_served_agent_says_where_and_warns_of_an_open_door(
+def test_a_served_agent_prints_its_address_and_a_warning_without_keys(
     host: str, key: str | None, warns: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -373,7 +373,7 @@ def test_a_served_agent_says_where_and_warns_of_an_open_door(
 
 
 def interrupted(app: Any) -> Any:
-    """As if somebody pressed Ctrl-C once the agent is up."""
+    """As after Ctrl-C, once the agent serves."""
 
     async def up(scope: Any, receive: Any, send: Any) -> None:
         async def sent(message: Any) -> None:
@@ -400,7 +400,7 @@ agent.serve(port=0)
 """
 
 
-def test_running_out_of_descriptors_is_told_in_one_line_and_locks_nobody_out() -> None:
+def test_running_out_of_descriptors_is_logged_once_and_refuses_no_client() -> None:
     async def crowded(port: int) -> None:
         crowd = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
         for _ in range(3):
@@ -424,7 +424,7 @@ def test_running_out_of_descriptors_is_told_in_one_line_and_locks_nobody_out() -
     assert len(told) < 12, told[:20]
 
 
-async def test_junk_in_a_body_whose_answer_is_out_closes_quietly(caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_bytes_after_a_response_close_the_connection_silently(caplog: pytest.LogCaptureFixture) -> None:
     agent = Agent("reference", skills=builtin_skills())
     async with agent.serving() as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url))
@@ -436,7 +436,7 @@ async def test_junk_in_a_body_whose_answer_is_out_closes_quietly(caplog: pytest.
     assert [record.getMessage() for record in caplog.records if record.levelno >= 30] == []
 
 
-async def test_an_answer_may_take_longer_than_a_head() -> None:
+async def test_a_response_may_take_longer_than_a_head() -> None:
     agent = Agent("patient", limits=AgentLimits(header_deadline_s=0.3))
 
     @agent.skill
@@ -453,7 +453,7 @@ async def test_an_answer_may_take_longer_than_a_head() -> None:
         assert "thought" in reply.body.decode()
 
 
-def test_a_peer_is_counted_as_long_as_one_of_its_connections_is_open() -> None:
+def test_a_peer_is_counted_while_one_of_its_connections_is_open() -> None:
     connections = Connections(AgentLimits(connections_per_peer_max=2))
     one, two, three = object(), object(), object()
     assert connections.admit(one, "a")
@@ -466,10 +466,10 @@ def test_a_peer_is_counted_as_long_as_one_of_its_connections_is_open() -> None:
     assert connections.admit(three, "a")
     for who in (two, three):
         connections.leave(who, "a")
-    assert dict(connections.peers) == {}, "nothing is kept of who is gone"
+    assert dict(connections.peers) == {}, "a peer without connections is forgotten"
 
 
-async def test_an_agent_waits_for_skills_that_tidy_up() -> None:
+async def test_an_agent_waits_for_skills_that_clean_up() -> None:
     agent = Agent("tidy")
     tidied = []
 
@@ -488,7 +488,7 @@ async def test_an_agent_waits_for_skills_that_tidy_up() -> None:
     assert tidied == ["desk"]
 
 
-async def test_the_extended_card_says_where_the_agent_is() -> None:
+async def test_the_extended_card_has_the_address_of_the_agent() -> None:
     agent = Agent("reference", api_key="k")
 
     @agent.skill(public=False)
@@ -525,7 +525,7 @@ def test_serving_starts_the_agent_first_and_stops_it_at_a_signal() -> None:
     assert listener.fileno() == -1
 
 
-def test_what_the_start_of_an_agent_raises_comes_out_of_serving() -> None:
+def test_an_error_at_the_start_of_an_agent_is_raised_by_serving() -> None:
     async def on_start() -> None:
         raise ConfigError("no")
 
@@ -535,7 +535,7 @@ def test_what_the_start_of_an_agent_raises_comes_out_of_serving() -> None:
     assert listener.fileno() == -1
 
 
-async def test_no_header_makes_the_agent_another_and_no_answer_names_its_server() -> None:
+async def test_no_header_changes_the_agent_and_no_response_names_its_server() -> None:
     async with Agent("x", skills=builtin_skills()).serving() as url, running_runtime() as runtime:
         headers = {"x-forwarded-proto": "https", "x-forwarded-for": "10.0.0.1"}
         request = Request(method="GET", url=f"{url}/.well-known/agent.json", headers=headers)

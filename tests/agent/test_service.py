@@ -1,4 +1,4 @@
-"""Messages for the agent by themselves: what begins a task or goes on with one, and what a stream of it is."""
+"""Messages for the agent's service: those that start a task or continue one, and the stream of a task."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.agent.service_bench import HOOK, V01, V03, V1, Benches, said
 # -- sending -------------------------------------------------------------------------------------------
 
 
-async def test_an_agent_that_stops_takes_no_message(bench: Benches) -> None:
+async def test_an_agent_that_stops_accepts_no_message(bench: Benches) -> None:
     made = await bench()
     made.service.stopping = True
     await made.refused(SendMessage(message=said("x")), AtCapacity)
@@ -48,7 +48,7 @@ async def test_an_agent_that_stops_takes_no_message(bench: Benches) -> None:
         ({"skillHint": ""}, "No matching skill for this request. There are: wait, work, echo"),
     ],
 )
-async def test_a_message_no_skill_is_for_is_told_which_there_are(
+async def test_a_message_for_an_unknown_skill_is_refused_with_the_known_ones(
     bench: Benches, metadata: dict[str, Any], reason: str
 ) -> None:
     made = await bench(choose=by_words)
@@ -58,7 +58,7 @@ async def test_a_message_no_skill_is_for_is_told_which_there_are(
         assert (task.state, task.status.message.text) == (state, reason)
 
 
-async def test_the_messages_own_metadata_counts_and_the_requests_wins(bench: Benches) -> None:
+async def test_the_metadata_of_the_message_counts_and_that_of_the_request_wins(bench: Benches) -> None:
     made = await bench()
     task = await made.send("hi", V1, skill="", wait=True, message={"metadata": {"skillHint": "echo"}})
     assert task.artifacts[0].text == "hi"
@@ -66,14 +66,14 @@ async def test_the_messages_own_metadata_counts_and_the_requests_wins(bench: Ben
     assert task.artifacts[0].text == "hi"
 
 
-async def test_only_where_the_client_names_tasks_does_its_id_count(bench: Benches) -> None:
+async def test_a_clients_task_id_counts_only_where_clients_name_tasks(bench: Benches) -> None:
     made = await bench()
     assert (await made.send("x", V01, task_id="mine")).task_id == "mine"
     assert (await made.send("x", V03, task_id="other")).task_id != "other"
     await made.refused(SendMessage(message=said("x", task_id="none")), TaskNotFound)
 
 
-async def test_an_agent_that_needs_text_says_so(bench: Benches) -> None:
+async def test_an_agent_that_needs_text_refuses_a_message_without_it(bench: Benches) -> None:
     made = await bench(interceptors=(NeedsText,))
     data = Message(message_id="m", role=Role.USER, parts=(DataPart(data=1), DataPart(data=2)))
     await made.refused(SendMessage(message=data), InvalidParams)
@@ -81,13 +81,13 @@ async def test_an_agent_that_needs_text_says_so(bench: Benches) -> None:
     await (await bench()).call(SendMessage(message=data))
 
 
-async def test_text_is_taken_up_to_its_limit(bench: Benches) -> None:
+async def test_text_up_to_its_limit_is_accepted(bench: Benches) -> None:
     made = await bench(limits={"text_chars_max": 5})
     await made.send("12345")
     await made.refused(SendMessage(message=said("123456")), InvalidParams)
 
 
-async def test_an_interceptor_changes_refuses_and_answers_for_what_is_behind_it(bench: Benches) -> None:
+async def test_an_interceptor_can_change_refuse_and_reply_to_a_call(bench: Benches) -> None:
     class Shouting(Interceptor):
         async def before(self, call: Call, caller: CallerContext) -> Call:
             if not isinstance(call, SendMessage):
@@ -114,10 +114,10 @@ async def test_an_interceptor_changes_refuses_and_answers_for_what_is_behind_it(
     assert await made.operations.dialect_of(ANYONE, task.task_id) == "0.3"
 
 
-# -- a message for a task that is there ----------------------------------------------------------------
+# a message for a known task
 
 
-async def test_an_answer_may_bring_a_webhook(bench: Benches) -> None:
+async def test_an_answer_may_register_a_webhook(bench: Benches) -> None:
     made = await bench()
     task = await made.send("x", V1, wait=True)
     await made.send("this", V03, message={"task_id": task.task_id, "message_id": "2"}, push=HOOK)
@@ -125,10 +125,10 @@ async def test_an_answer_may_bring_a_webhook(bench: Benches) -> None:
     assert (shown.task_id, shown.config.url, shown.config.config_id) == (task.task_id, HOOK.url, task.task_id)
 
 
-# -- nothing is told that could be forgotten -----------------------------------------------------------
+# no reply before the task is in the file
 
 
-async def test_a_task_cancelled_before_it_was_kept_never_begins(bench: Benches) -> None:
+async def test_a_task_cancelled_before_it_was_kept_never_starts(bench: Benches) -> None:
     ran = []
 
     @skill("run")
@@ -147,7 +147,7 @@ async def test_a_task_cancelled_before_it_was_kept_never_begins(bench: Benches) 
 # -- streams -------------------------------------------------------------------------------------------
 
 
-async def test_a_stream_that_is_refused_gives_its_place_back(bench: Benches) -> None:
+async def test_a_refused_stream_releases_its_place(bench: Benches) -> None:
     made = await bench()
     done = await made.send("x", V1, skill="echo", wait=True)
     for call, caller, kind in (

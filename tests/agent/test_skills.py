@@ -1,4 +1,4 @@
-"""Skills by themselves: which one a message asks for, how one is made, and what its context writes and reads."""
+"""Skills: which one a message selects, how one is made, and what its context reads and writes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.agent.environment import Paper, at_work
 
 
 async def _work(task: SkillContext) -> str:
-    """What it does.
+    """The first line.
 
-    And how.
+    And the rest.
     """
     return f"did {task.text}"
 
@@ -60,7 +60,7 @@ SKILLS = {
         ("xfirst one", {}, "eat"),
     ],
 )
-def test_a_hint_decides_then_a_command_then_the_default(text: str, metadata: Any, found: str | None) -> None:
+def test_a_hint_selects_the_skill_then_a_command_then_the_default(text: str, metadata: Any, found: str | None) -> None:
     chosen = choose_skill(SKILLS, "eat", metadata, text)
     assert (chosen and chosen.skill_id) == found
 
@@ -82,7 +82,7 @@ def test_a_hint_decides_then_a_command_then_the_default(text: str, metadata: Any
         ("  ", "eat"),
     ],
 )
-def test_where_words_decide_the_first_skill_with_one_of_them_is_asked(text: str, found: str | None) -> None:
+def test_by_keywords_the_first_skill_with_one_of_them_is_selected(text: str, found: str | None) -> None:
     chosen = by_words(SKILLS, "eat", {}, text)
     assert (chosen and chosen.skill_id) == found
 
@@ -106,14 +106,14 @@ def test_a_functions_name_and_first_line_describe_it() -> None:
     assert skill(silent).description == ""
 
 
-def test_an_id_that_is_given_names_the_skill_unless_it_has_a_name() -> None:
+def test_a_given_id_names_the_skill_unless_it_has_a_name() -> None:
     assert (offered("look-up_it").skill_id, offered("look-up_it").name) == ("look-up_it", "Look up it")
     assert offered("x", name="Its name").name == "Its name"
-    assert offered("x").description == "What it does."
+    assert offered("x").description == "The first line."
     assert offered("x", description="other").description == "other"
 
 
-def test_a_skill_made_of_another_keeps_the_rest_and_starts_with_a_clean_record() -> None:
+def test_a_skill_made_from_another_keeps_the_rest_and_starts_with_an_empty_record() -> None:
     first = offered("x", tags=("a",))
     first.undeclared.add("cost")
     second = make_skill(first, None, {"cost": True})
@@ -122,7 +122,7 @@ def test_a_skill_made_of_another_keeps_the_rest_and_starts_with_a_clean_record()
 
 
 @pytest.mark.parametrize("skill_id", ["", " ", "é", "x" * 129])
-def test_an_id_no_message_can_name_is_refused(skill_id: str) -> None:
+def test_an_id_that_no_message_can_name_is_refused(skill_id: str) -> None:
     with pytest.raises(ConfigError):
         offered(skill_id)
 
@@ -140,7 +140,7 @@ def test_a_skill_reads_its_message_without_the_command(text: str, read: str) -> 
     assert at_work(X, TextPart(text=text)).text == read
 
 
-def test_a_prompt_holds_data_and_names_files() -> None:
+def test_a_prompt_contains_data_and_names_files() -> None:
     context = at_work(
         X,
         TextPart(text="/x look"),
@@ -162,7 +162,7 @@ def test_a_prompt_holds_data_and_names_files() -> None:
     assert context.data == ({"a": 1},)
 
 
-async def test_what_a_skill_says_is_appended_to_the_answer() -> None:
+async def test_the_text_of_a_skill_is_appended_to_the_answer() -> None:
     paper = Paper()
     context = at_work(X, paper=paper)
     await context.say("a")
@@ -181,7 +181,7 @@ async def test_what_a_skill_says_is_appended_to_the_answer() -> None:
         ({"append": True, "last_chunk": False}, "t/attachment", True, False),
     ],
 )
-async def test_an_attachment_is_whole_and_beside_the_answer_unless_it_says_otherwise(
+async def test_an_attachment_is_whole_and_beside_the_answer_by_default(
     options: Any, artifact_id: str, append: bool, last_chunk: bool
 ) -> None:
     paper = Paper()
@@ -193,7 +193,7 @@ async def test_an_attachment_is_whole_and_beside_the_answer_unless_it_says_other
     assert paper.breaths == 1
 
 
-async def test_attachments_without_a_name_stand_beside_each_other() -> None:
+async def test_attachments_without_a_name_stay_separate() -> None:
     paper = Paper()
     context = at_work(X, paper=paper)
     for n in (1, 2):
@@ -203,7 +203,7 @@ async def test_attachments_without_a_name_stand_beside_each_other() -> None:
     assert written == [("t/attachment", False), ("t/attachment-2", False), ("t/attachment-2", True)]
 
 
-async def test_data_that_json_has_no_form_for_is_never_attached() -> None:
+async def test_data_without_a_json_form_is_never_attached() -> None:
     paper = Paper()
     context = at_work(X, paper=paper)
     with pytest.raises(WireError):
@@ -211,7 +211,7 @@ async def test_data_that_json_has_no_form_for_is_never_attached() -> None:
     assert paper.written == []
 
 
-async def test_what_a_skill_notes_and_asks_reaches_the_task() -> None:
+async def test_notes_and_questions_of_a_skill_reach_the_task() -> None:
     paper = Paper()
     context = at_work(X, paper=paper)
     await context.status("busy")
@@ -226,7 +226,7 @@ async def test_what_a_skill_notes_and_asks_reaches_the_task() -> None:
 @pytest.mark.parametrize(
     ("level", "sure"), [(-0.5, 0.0), (0.0, 0.0), (0.4, 0.4), (1.0, 1.0), (7.0, 1.0), (-math.inf, 0)]
 )
-def test_confidence_is_clamped_to_what_the_extension_has(level: float, sure: float) -> None:
+def test_confidence_is_clamped_to_the_range_of_the_extension(level: float, sure: float) -> None:
     context = at_work(X)
     context.confidence(level, "why")
     assert (context.usage.confidence, context.usage.explanation) == (sure, "why")
@@ -234,7 +234,7 @@ def test_confidence_is_clamped_to_what_the_extension_has(level: float, sure: flo
         context.confidence(math.nan)
 
 
-def test_an_effect_the_extension_has_no_word_for_is_not_tallied() -> None:
+def test_an_effect_that_the_extension_cannot_name_is_not_tallied() -> None:
     context = at_work(X)
     with pytest.raises(ValueError, match="set"):
         context.effect("d", "p", "drop")
@@ -264,7 +264,7 @@ SPENDS, IS_SURE, CHANGES = (
         (CHANGES, {"effects": (Effect(domain="e", path="p"), Effect(domain="d", path="p"))}, set()),
     ],
 )
-def test_what_a_skill_does_and_has_not_declared_is_remembered(
+def test_an_undeclared_action_of_a_skill_is_remembered(
     does: Callable[[SkillContext], None], declares: Any, drifts: set[str]
 ) -> None:
     made = offered("x", **declares)

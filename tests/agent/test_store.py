@@ -1,4 +1,4 @@
-"""The store under any order of calls: never out of a terminal state, told once, bounded, evicted in time."""
+"""The store under any order of calls: terminal states stay, each move is reported once, sizes are bounded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 
 class Hands:
-    """A clock that is set by hand and ids that count."""
+    """A clock that is set by hand, and ids that count up."""
 
     def __init__(self) -> None:
         self.at_s = 0.0
@@ -63,7 +63,7 @@ def piece(text: str) -> Artifact:
     return Artifact(artifact_id="a", parts=(TextPart(text=text),))
 
 
-# -- single promises ---------------------------------------------------------------------------------
+# one promise each
 
 
 def test_cancel_after_complete_leaves_the_task_completed() -> None:
@@ -95,7 +95,7 @@ def test_complete_after_cancel_leaves_the_task_canceled() -> None:
     assert store.read(key).task.artifacts == ()
 
 
-def test_what_was_handed_out_does_not_change_later() -> None:
+def test_a_task_that_was_read_does_not_change_later() -> None:
     store, _ = made()
     key = begun(store)
     before = store.read(key)
@@ -105,7 +105,7 @@ def test_what_was_handed_out_does_not_change_later() -> None:
     assert before.task.artifacts == ()
 
 
-def test_finished_tasks_stay_an_hour_and_go_then() -> None:
+def test_finished_tasks_are_evicted_after_an_hour() -> None:
     store, hands = made()
     key = begun(store)
     hands.at_s = 5000.0
@@ -120,7 +120,7 @@ def test_finished_tasks_stay_an_hour_and_go_then() -> None:
     assert store.retention.chars == 0
 
 
-def test_open_tasks_are_never_evicted_but_given_up_after_a_day() -> None:
+def test_open_tasks_are_never_evicted_but_fail_after_a_day() -> None:
     store, hands = made()
     key = begun(store)
     hands.at_s = 24 * 3600 - 1
@@ -143,7 +143,7 @@ def test_a_finished_task_with_webhooks_under_way_stays() -> None:
     assert not store.knows(key)
 
 
-def test_what_ended_long_ago_goes_in_steps_and_those_that_ended_since_are_not_looked_at() -> None:
+def test_old_tasks_are_evicted_in_steps_without_a_look_at_younger_ones() -> None:
     store, hands = made(tasks_max=1_000, tasks_per_caller_max=1_000)
     old = [begun(store) for _ in range(250)]
     for key in old:
@@ -153,7 +153,7 @@ def test_what_ended_long_ago_goes_in_steps_and_those_that_ended_since_are_not_lo
     for key in young:
         store.finish(key, TaskState.COMPLETED)
     for key in young[1:]:
-        store.retention.get(key).touched_s = 0.0  # whoever looked behind the first young one would let it go
+        store.retention.get(key).touched_s = 0.0  # a loop that went on after the first young task would evict it
     asked: list[TaskKey] = []
 
     def busy(key: TaskKey) -> bool:
@@ -167,7 +167,7 @@ def test_what_ended_long_ago_goes_in_steps_and_those_that_ended_since_are_not_lo
     assert len(store) == 251
 
 
-def test_ten_times_the_cap_stays_at_the_cap_and_the_oldest_finished_go_first() -> None:
+def test_ten_times_the_limit_stays_at_the_limit_and_evicts_the_oldest_finished_first() -> None:
     store, _ = made(tasks_max=100)
     keys = []
     for _ in range(1000):
@@ -201,7 +201,7 @@ def test_one_caller_cannot_take_all_the_room() -> None:
         begun(store, ANYONE)
 
 
-def test_who_is_full_loses_a_finished_task_of_its_own_and_none_of_anybody_elses() -> None:
+def test_a_full_caller_loses_its_own_finished_task_and_none_of_anothers() -> None:
     store, _ = made(tasks_per_caller_max=1)
     older = begun(store, "bob")
     store.finish(older, TaskState.COMPLETED)
@@ -211,7 +211,7 @@ def test_who_is_full_loses_a_finished_task_of_its_own_and_none_of_anybody_elses(
     assert (store.knows(older), store.knows(own)) == (True, False)
 
 
-def test_a_task_may_say_so_much_and_no_more() -> None:
+def test_the_size_of_a_task_is_limited() -> None:
     store, _ = made(output_chars_max=10)
     key = begun(store)
     store.put(key, piece("0123456789"), append=True, last_chunk=False)
@@ -223,7 +223,7 @@ def test_a_task_may_say_so_much_and_no_more() -> None:
     store.finish(key, TaskState.FAILED, reason="too much")
 
 
-def test_a_conversation_is_kept_to_its_limit() -> None:
+def test_the_length_of_a_conversation_is_limited() -> None:
     store, _ = made(history_messages_max=3)
     key = begun(store, text="0")
     for at in range(1, 6):
@@ -320,7 +320,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(key=keys)
     def read_on(self, key: TaskKey) -> None:
-        """A reader that comes when it likes sees each event once, and folds to the store's own task."""
+        """A reader at any pace sees each event once, and folds them to the store's own task."""
         if key not in self.readers:
             return
         feed, cursor, seen = self.readers[key]

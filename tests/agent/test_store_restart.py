@@ -1,4 +1,4 @@
-"""Tasks put back after a restart are as old as they are, and what one task keeps and tells is as it was told."""
+"""Tasks loaded after a restart keep their age, their order and their content."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Hands:
-    """A clock set by hand, whose date runs an hour ahead of nothing, and ids that count."""
+    """A clock set by hand, with a date that runs an hour ahead, and ids that count up."""
 
     def __init__(self, at_s: float = 5_000.0) -> None:
         self.at_s = at_s
@@ -50,7 +50,7 @@ def begun(store: Store, text: str = "x", message_id: str = "m", **fields: Any) -
 
 
 def kept(name: str, *, age_s: float = 0.0, rested_s: float = 0.0, ended: bool = False, **fields: Any) -> Record:
-    """A task begun ``age_s`` ago that changed last ``rested_s`` ago, both by the clock of ``Hands``."""
+    """A task that began ``age_s`` ago and changed last ``rested_s`` ago, both by the clock of ``Hands``."""
     now = Hands().now()
     state = TaskState.COMPLETED if ended else TaskState.WORKING
     status = TaskStatus(state=state, timestamp=now - timedelta(seconds=rested_s))
@@ -68,7 +68,7 @@ def kept(name: str, *, age_s: float = 0.0, rested_s: float = 0.0, ended: bool = 
 
 
 @pytest.mark.parametrize(("age_s", "left_s"), [(0.0, 100.0), (60.0, 40.0), (-30.0, 100.0)])
-def test_an_open_task_goes_on_ageing_where_it_was_and_none_is_younger_than_new(age_s: float, left_s: float) -> None:
+def test_an_open_task_keeps_its_age_over_a_restart_and_is_at_least_new(age_s: float, left_s: float) -> None:
     store, hands = made(task_life_s=100.0)
     store.restore([kept("a", age_s=age_s)])
     hands.at_s += left_s - 0.5
@@ -78,7 +78,7 @@ def test_an_open_task_goes_on_ageing_where_it_was_and_none_is_younger_than_new(a
 
 
 @pytest.mark.parametrize(("rested_s", "left_s"), [(0.0, 100.0), (60.0, 40.0), (-30.0, 100.0)])
-def test_a_finished_task_goes_when_its_time_is_over_counted_over_the_restart(rested_s: float, left_s: float) -> None:
+def test_a_finished_task_is_evicted_by_its_age_over_the_restart(rested_s: float, left_s: float) -> None:
     store, hands = made(terminal_ttl_s=100.0)
     store.restore([kept("a", age_s=1_000.0, rested_s=rested_s, ended=True)])
     hands.at_s += left_s - 0.5
@@ -90,7 +90,7 @@ def test_a_finished_task_goes_when_its_time_is_over_counted_over_the_restart(res
     assert store.retention.chars == 0
 
 
-def test_what_is_put_back_is_what_was_kept() -> None:
+def test_a_loaded_task_equals_the_saved_one() -> None:
     history = (said("question", message_id="1"), said("answer", message_id="2"))
     placed = tuple(replace(message, task_id="a", context_id="c") for message in history)
     artifacts = (
@@ -111,7 +111,7 @@ def test_what_is_put_back_is_what_was_kept() -> None:
     assert store.feed(before.key).closed
 
 
-def test_tasks_are_listed_after_a_restart_as_they_changed_before() -> None:
+def test_tasks_are_listed_after_a_restart_in_their_order_of_change() -> None:
     records = [kept("b", rested_s=5.0), kept("c", rested_s=1.0, ended=True), kept("a", rested_s=9.0)]
     never_dated = kept("d", age_s=7.0)
     records.append(replace(never_dated, task=replace(never_dated.task, status=TaskStatus(state=TaskState.WORKING))))
@@ -121,7 +121,7 @@ def test_tasks_are_listed_after_a_restart_as_they_changed_before() -> None:
     assert len({sequence for sequence, _ in store.select(ANYONE)}) == 4
 
 
-def test_who_asks_from_the_last_moment_it_saw_misses_nothing_of_that_moment() -> None:
+def test_a_listing_from_the_last_seen_moment_includes_that_moment() -> None:
     store, hands = made()
     key = begun(store)
     hands.at_s += 1
@@ -133,7 +133,7 @@ def test_who_asks_from_the_last_moment_it_saw_misses_nothing_of_that_moment() ->
         assert [one for _, one in store.select(ANYONE, changed_since=since)] == found
 
 
-def test_an_answer_given_before_the_restart_is_known_after_it() -> None:
+def test_an_answer_given_before_the_restart_is_recognized_after_it() -> None:
     history = (
         said("do", message_id="1"),
         Message(message_id="q", role=Role.AGENT, parts=(TextPart(text="which?"),)),
@@ -150,7 +150,7 @@ def test_an_answer_given_before_the_restart_is_known_after_it() -> None:
     assert store.state(key) is TaskState.WORKING
 
 
-# -- what one task keeps -------------------------------------------------------------------------------
+# the messages of one task
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_an_answer_given_before_the_restart_is_known_after_it() -> None:
         (said("x", message_id="n"), False),
     ],
 )
-def test_a_message_is_known_by_its_id_and_what_it_says(message: Message, known: bool) -> None:
+def test_a_message_is_recognized_by_its_id_and_content(message: Message, known: bool) -> None:
     store, _ = made()
     key = begun(store)
     assert store.add_message(key, message) is not known
@@ -175,5 +175,5 @@ def test_a_message_without_an_id_answers_every_question() -> None:
         store.move(key, TaskState.INPUT_REQUIRED, "sure?")
         assert store.add_message(key, said("yes", message_id=""))
     store.move(key, TaskState.INPUT_REQUIRED, "sure?")
-    assert store.add_message(key, said("x", message_id="m")), "what opened the task is no answer to a question"
+    assert store.add_message(key, said("x", message_id="m")), "the first message does not answer a question"
     assert [message.text for message in store.read(key).task.history] == ["x", *["sure?", "yes"] * 2, "sure?", "x"]

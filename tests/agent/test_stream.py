@@ -1,4 +1,4 @@
-"""Streams: the order of frames, suffixes only, the closing pair, slow readers, readers that leave."""
+"""Streams: the order of frames, new text only, the closing pair, slow readers, readers that leave."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_a_stream_opens_with_the_task_and_ends_with_the_closing_pair(env: 
 
 
 @pytest.mark.parametrize("method", ["message/stream", "message/sendStream"])
-async def test_both_names_stream(env: Env, method: str) -> None:
+async def test_both_method_names_stream(env: Env, method: str) -> None:
     assert kinds(await env.frames(method, sent("x", skill="echo")))[-2:] == ["artifact-update", "status-update"]
 
 
@@ -51,7 +51,7 @@ async def test_a_failed_stream_ends_with_one_final_status(env: Env) -> None:
     assert frames[-1]["status"]["message"]["parts"][0]["text"] == "no disk"
 
 
-async def test_a_v1_stream_has_wrapped_frames(env: Env) -> None:
+async def test_a_1_0_stream_has_wrapped_frames(env: Env) -> None:
     frames = await env.frames("SendStreamingMessage", sent_v1("one two", skill="stream"))
     assert [next(iter(frame)) for frame in frames] == [
         "task",
@@ -73,7 +73,7 @@ async def test_a_stream_ends_at_a_question_and_the_answer_opens_another(env: Env
     assert frames[-2]["artifact"]["parts"][0]["text"] == "Hello Ada"
 
 
-async def test_leaving_a_stream_leaves_the_task_alone(env: Env) -> None:
+async def test_leaving_a_stream_does_not_change_the_task(env: Env) -> None:
     async with env.stream("message/stream", sent("60", skill="slow")) as results:
         first = await anext(results)
     await asyncio.sleep(70)
@@ -82,7 +82,7 @@ async def test_leaving_a_stream_leaves_the_task_alone(env: Env) -> None:
     assert env.engine.service.slots.total == 0
 
 
-async def test_joining_again_gives_the_past_once_and_then_only_what_is_new(start_agent: StartAgent) -> None:
+async def test_joining_again_gives_the_past_once_and_then_only_new_events(start_agent: StartAgent) -> None:
     @skill
     async def counts(task: SkillContext) -> None:
         for number in range(6):
@@ -104,7 +104,7 @@ async def test_joining_again_gives_the_past_once_and_then_only_what_is_new(start
     assert frames[-2]["artifact"]["parts"][0]["text"] == "0 1 2 3 4 5 "
 
 
-async def test_joining_late_shows_what_the_skill_is_doing(env: Env) -> None:
+async def test_joining_late_shows_the_current_progress_of_the_skill(env: Env) -> None:
     task = await env.call("message/send", sent("10", skill="slow"))
     await asyncio.sleep(5)
     async with env.stream("tasks/resubscribe", {"id": task["id"]}) as results:
@@ -121,7 +121,7 @@ async def test_joining_a_finished_task_replays_the_closing_pair_on_03_and_is_ref
     assert await env.refused("SubscribeToTask", {"id": task["id"]}) == -32004
 
 
-async def test_joining_a_task_that_waits_ends_on_03_and_stays_on_10(env: Env) -> None:
+async def test_joining_a_waiting_task_ends_on_03_and_stays_open_on_10(env: Env) -> None:
     task = await env.call("message/send", sent("", skill="ask"))
     await asyncio.sleep(1)
     frames = await env.frames("tasks/resubscribe", {"id": task["id"]})
@@ -168,8 +168,8 @@ def stream_request(env: Env, params: Any) -> Request:
     )
 
 
-async def test_a_slow_reader_gets_everything_and_the_closing_pair_once(start_agent: StartAgent) -> None:
-    """U22: the pattern of the original loses the end when its reader is slow at the wrong moment."""
+async def test_a_slow_reader_gets_every_event_and_the_closing_pair_once(start_agent: StartAgent) -> None:
+    """U22: the original loses the end when its reader is slow at the wrong moment."""
 
     @skill
     async def bursts(task: SkillContext) -> str:
@@ -185,13 +185,13 @@ async def test_a_slow_reader_gets_everything_and_the_closing_pair_once(start_age
             await asyncio.sleep(3)
     text = "".join(f["artifact"]["parts"][0]["text"] for f in frames if f.get("lastChunk") is False)
     assert text == "".join(f"{number}" + "." * 1000 for number in range(300))
-    assert len(frames) < 150  # what the buffer had no room for came joined
+    assert len(frames) < 150  # the pieces that the buffer had no room for came joined
     assert [f["kind"] for f in frames[-2:]] == ["artifact-update", "status-update"]
     assert sum(bool(f.get("final")) for f in frames) == 1
     assert sum(f.get("lastChunk", False) for f in frames) == 1
 
 
-async def test_a_reader_that_never_reads_is_dropped_and_costs_nobody_anything(start_agent: StartAgent) -> None:
+async def test_a_reader_that_never_reads_is_dropped_and_delays_no_other(start_agent: StartAgent) -> None:
     @skill
     async def floods(task: SkillContext) -> str:
         for _ in range(300):
@@ -211,7 +211,7 @@ async def test_a_reader_that_never_reads_is_dropped_and_costs_nobody_anything(st
     assert env.engine.store.read(key).task.text == "done"
 
 
-async def test_streams_are_limited_per_task_and_in_all(start_agent: StartAgent) -> None:
+async def test_streams_are_limited_per_task_and_in_total(start_agent: StartAgent) -> None:
     env = await start_agent(limits=AgentLimits(streams_per_task_max=2, streams_max=3))
     task = await env.call("message/send", sent("500", skill="slow"))
     join = {"id": task["id"]}

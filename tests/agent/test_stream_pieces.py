@@ -1,4 +1,4 @@
-"""Artifacts in pieces: each stream begins every artifact it tells of, and 1.0 repeats none of it at the end."""
+"""Artifacts in pieces: each stream starts every artifact it appends to, and 1.0 repeats none of it at the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def text_of(artifact: dict[str, Any]) -> str:
 
 
 def strict(frames: list[Any]) -> dict[str, str]:
-    """What a client holds that refuses to append to an artifact it was never given."""
+    """The text of a client that refuses to append to an artifact which it was never given."""
     first = frames[0].get("task", frames[0])
     held = {artifact["artifactId"]: text_of(artifact) for artifact in first.get("artifacts", [])}
     for update in updates(frames):
@@ -37,7 +37,7 @@ def strict(frames: list[Any]) -> dict[str, str]:
 
 
 def joined(frames: list[Any]) -> str:
-    """What a client shows that joins whatever text it is sent."""
+    """The text of a client that joins every text it receives."""
     return "".join(text_of(update["artifact"]) for update in updates(frames))
 
 
@@ -50,7 +50,7 @@ async def mixes(task: SkillContext) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["0.3", "1.0"])
-async def test_the_first_piece_of_each_artifact_in_a_stream_appends_to_nothing(
+async def test_the_first_piece_of_each_artifact_in_a_stream_is_not_an_append(
     start_agent: StartAgent, dialect: str
 ) -> None:
     env = await start_agent(skills=[mixes])
@@ -62,7 +62,9 @@ async def test_the_first_piece_of_each_artifact_in_a_stream_appends_to_nothing(
 
 
 @pytest.mark.parametrize("dialect", ["0.3", "1.0"])
-async def test_a_stream_that_joins_appends_only_to_what_it_was_shown(start_agent: StartAgent, dialect: str) -> None:
+async def test_a_stream_that_joins_late_appends_only_to_artifacts_it_sent(
+    start_agent: StartAgent, dialect: str
+) -> None:
     @skill
     async def late(task: SkillContext) -> None:
         await task.say("one ")
@@ -78,23 +80,23 @@ async def test_a_stream_that_joins_appends_only_to_what_it_was_shown(start_agent
     assert strict(frames) == {task["id"]: "one two", "other": "new"}
 
 
-async def test_a_v1_stream_ends_an_artifact_without_repeating_it(env: Env) -> None:
+async def test_a_1_0_stream_ends_an_artifact_without_repeating_it(env: Env) -> None:
     frames = await env.frames("SendStreamingMessage", sent_v1("one two", skill="stream"))
     last = updates(frames)[-1]
     assert (last["append"], last["lastChunk"], text_of(last["artifact"])) == (True, True, "")
-    assert [next(iter(part)) for part in last["artifact"]["parts"]] == ["data"]  # what it used was not told before
+    assert [next(iter(part)) for part in last["artifact"]["parts"]] == ["data"]  # its usage was not sent before
     assert last["artifact"]["extensions"]
     assert joined(frames) == "one two"
 
 
-async def test_a_v1_artifact_that_is_told_whole_ends_with_an_empty_text(start_agent: StartAgent) -> None:
+async def test_a_whole_artifact_on_1_0_ends_with_an_empty_text(start_agent: StartAgent) -> None:
     """An artifact without any part is against the rules (A2A 1.0 section 5.7)."""
     env = await start_agent(skills=[mixes])
     frames = await env.frames("SendStreamingMessage", sent_v1("x", skill="mixes"))
     assert updates(frames)[-1]["artifact"]["parts"] == [{"text": ""}]
 
 
-async def test_a_v1_stream_sends_the_whole_artifact_where_its_pieces_do_not_hold(start_agent: StartAgent) -> None:
+async def test_a_1_0_stream_sends_the_whole_artifact_if_its_pieces_were_replaced(start_agent: StartAgent) -> None:
     @skill
     async def corrects(task: SkillContext) -> str:
         await task.say("a draft")
@@ -107,12 +109,12 @@ async def test_a_v1_stream_sends_the_whole_artifact_where_its_pieces_do_not_hold
     assert (last["append"], last["lastChunk"], text_of(last["artifact"])) == (False, True, "the answer")
 
 
-async def test_a_v1_answer_that_came_in_no_pieces_is_sent_once(env: Env) -> None:
+async def test_a_1_0_answer_without_pieces_is_sent_once(env: Env) -> None:
     frames = await env.frames("SendStreamingMessage", sent_v1("whole", skill="echo"))
     assert [(u["append"], u["lastChunk"]) for u in updates(frames)] == [(False, True)]
 
 
-async def test_03_keeps_the_closing_pair_of_the_seed(start_agent: StartAgent) -> None:
+async def test_0_3_keeps_the_closing_pair_of_the_seed(start_agent: StartAgent) -> None:
     env = await start_agent(skills=[mixes])
     frames = await env.frames("message/stream", sent("x", skill="mixes"))
     full, final = frames[-2:]

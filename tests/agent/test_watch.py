@@ -1,4 +1,4 @@
-"""Readers of one task by themselves: how a feed joins what it tells, who may read, and when a reading ends."""
+"""Readers of one task: how a feed joins the pieces, which callers may read, and when a reader ends."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DATA = DataPart(data=1)
         ([chunk("1"), chunk("2", "3"), chunk("4")], [chunk("1"), chunk("2", "3"), chunk("4")]),
     ],
 )
-def test_pieces_of_text_that_adjoin_are_read_as_one(told: list[Any], read: list[Any]) -> None:
+def test_adjoining_pieces_of_text_are_read_as_one(told: list[Any], read: list[Any]) -> None:
     feed = TaskFeed()
     feed.publish(told)
     assert feed.since(0) == (tuple(read), len(told))
@@ -70,7 +70,7 @@ async def read(watch: Watch) -> list[Any]:
     return [event async for event in watch.events()]
 
 
-async def test_a_silent_task_is_kept_alive_until_it_says_something(runtime: Runtime) -> None:
+async def test_a_silent_task_is_kept_alive_until_its_next_event(runtime: Runtime) -> None:
     store, key = begun(runtime)
     reading = asyncio.ensure_future(read(watching(store, key)))
     await asyncio.sleep(31)
@@ -82,7 +82,7 @@ async def test_a_silent_task_is_kept_alive_until_it_says_something(runtime: Runt
 
 
 @pytest.mark.parametrize(("joins", "events"), [(True, 3), (False, 2)])
-async def test_a_watch_of_a_question_goes_on_or_ends_there(runtime: Runtime, joins: bool, events: int) -> None:
+async def test_a_watch_continues_or_ends_at_a_question(runtime: Runtime, joins: bool, events: int) -> None:
     store, key = begun(runtime)
     store.move(key, TaskState.INPUT_REQUIRED, "well?")
     reading = asyncio.ensure_future(read(watching(store, key, joins_question=joins)))
@@ -95,7 +95,7 @@ async def test_a_watch_of_a_question_goes_on_or_ends_there(runtime: Runtime, joi
 
 
 @pytest.mark.parametrize("repeats", [True, False])
-async def test_a_finished_task_is_told_whole_and_then_its_end(runtime: Runtime, repeats: bool) -> None:
+async def test_a_finished_task_is_sent_whole_and_then_its_end(runtime: Runtime, repeats: bool) -> None:
     store, key = begun(runtime)
     store.finish(key, TaskState.COMPLETED, "done")
     task = store.read(key).task
@@ -118,7 +118,7 @@ async def test_a_finished_task_is_told_whole_and_then_its_end(runtime: Runtime, 
         ("", "whole", False, ("whole", False)),
     ],
 )
-async def test_the_end_of_an_artifact_is_what_was_not_told(
+async def test_the_end_of_an_artifact_contains_the_unsent_rest(
     runtime: Runtime, said_before: str, text: str | None, repeats: bool, ends: tuple[str, bool]
 ) -> None:
     store, key = begun(runtime)
@@ -136,7 +136,7 @@ async def test_the_end_of_an_artifact_is_what_was_not_told(
     assert status.status.state is TaskState.COMPLETED
 
 
-async def test_a_watch_of_a_feed_that_closes_without_a_word_ends(runtime: Runtime) -> None:
+async def test_a_watch_of_a_feed_that_closes_silently_ends(runtime: Runtime) -> None:
     store, key = begun(runtime)
     feed = TaskFeed()
     watch = watching(store, key)

@@ -1,4 +1,4 @@
-"""The event log numbers what happened, and each reader hears what it waits for, however slow the others are."""
+"""The event log numbers events, and each reader receives the events that it waits for, whatever the others' pace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEEP = 3
 
 
 def log(count: int = 0, *, keep_max: int = KEEP_MAX, first_seq: int = 0) -> EventLog:
-    """One in which so many things happened."""
+    """A log with this number of events."""
     found = EventLog(VirtualClock(), keep_max=keep_max, first_seq=first_seq)
     for n in range(count):
         found.publish(OtherEvent(name=f"t.{n + 1}"))
@@ -29,13 +29,13 @@ def numbers(events: tuple[Event, ...]) -> list[int]:
     return [event.seq for event in events]
 
 
-def test_an_event_is_given_its_number_and_its_time() -> None:
+def test_an_event_gets_its_number_and_its_time() -> None:
     event = StreamBroken(correlation_id="c", agent="a", why="cut")
     assert log(1).publish(event) == replace(event, seq=2, at=START)
     assert (event.seq, event.at, event.level) == (0, datetime(1970, 1, 1, tzinfo=UTC), Level.DEBUG), "none of its own"
 
 
-def test_numbers_go_on_where_an_earlier_journal_ended_and_never_back() -> None:
+def test_numbers_continue_after_an_earlier_journal_and_never_go_back() -> None:
     assert log().last_seq == 0
     events = log(2, first_seq=40)
     assert (events.last_seq, numbers(events.recent())) == (42, [41, 42])
@@ -45,7 +45,7 @@ def test_numbers_go_on_where_an_earlier_journal_ended_and_never_back() -> None:
     assert (events.last_seq, events.publish(OtherEvent(name="t")).seq) == (90, 91)
 
 
-def test_the_newest_events_are_kept_and_the_newest_of_those_asked_for_are_told() -> None:
+def test_the_newest_events_are_kept_and_the_newest_after_a_number_are_returned() -> None:
     assert numbers(log(2).recent()) == [1, 2]
     assert numbers(log(5, keep_max=3).recent()) == [3, 4, 5]
     events = log(5)
@@ -55,7 +55,7 @@ def test_the_newest_events_are_kept_and_the_newest_of_those_asked_for_are_told()
     assert KEEP_MAX == 20_000
 
 
-async def test_a_reader_hears_from_now_on_or_from_what_it_has_seen_on() -> None:
+async def test_a_reader_starts_now_or_after_the_last_event_it_has_seen() -> None:
     events = log(4)
     fresh, again, all_of_it = events.subscribe(), events.subscribe(after_seq=2), events.subscribe(after_seq=0)
     events.publish(OtherEvent(name="t.5"))
@@ -72,7 +72,7 @@ async def test_a_reader_that_another_hub_of_the_journal_served_receives_no_event
         assert numbers(await reader.next_batch()) == [4]
 
 
-async def test_who_waits_for_one_request_is_not_handed_the_events_of_all_others() -> None:
+async def test_a_reader_of_one_request_does_not_receive_the_events_of_others() -> None:
     events = log()
     events.publish(OtherEvent(name="agent.skill.update", correlation_id="before"))
     events.publish(OtherEvent(name="agent.skill.update", correlation_id="mine"))
@@ -84,7 +84,7 @@ async def test_who_waits_for_one_request_is_not_handed_the_events_of_all_others(
         assert [event.correlation_id for event in await heard.next_batch()] == ["mine", "mine"]
 
 
-async def test_a_reader_about_one_request_hears_of_it_and_of_what_is_of_none_and_costs_the_others_nothing() -> None:
+async def test_a_reader_of_one_request_receives_events_of_no_request_too() -> None:
     events = log(1)
     events.publish(OtherEvent(name="agent.skill.update", correlation_id="other"))
     mine = events.subscribe(about="mine", after_seq=0)
@@ -101,7 +101,7 @@ async def test_a_reader_about_one_request_hears_of_it_and_of_what_is_of_none_and
     assert (mine.behind, again.behind, events.dropped) == (0, 0, 0)
 
 
-async def test_who_waits_for_some_kinds_of_events_is_handed_no_others() -> None:
+async def test_a_reader_of_some_kinds_of_events_receives_no_others() -> None:
     events = log()
     events.publish(HubStopping())
     events.publish(HubStarted(url="", pid=1))
@@ -111,7 +111,7 @@ async def test_who_waits_for_some_kinds_of_events_is_handed_no_others() -> None:
         assert [type(event) for event in await heard.next_batch()] == [HubStopping, OtherEvent]
 
 
-async def test_a_reader_takes_so_many_at_a_time_in_order_and_waits_for_the_next() -> None:
+async def test_a_reader_takes_a_limited_number_in_order_and_waits_for_the_next() -> None:
     events = log()
     heard = events.subscribe()
     for n in range(1_003):
@@ -125,7 +125,7 @@ async def test_a_reader_takes_so_many_at_a_time_in_order_and_waits_for_the_next(
     assert asyncio.get_running_loop().time() == 120
 
 
-async def test_a_slow_reader_loses_its_oldest_events_is_told_how_many_and_slows_nobody() -> None:
+async def test_a_slow_reader_loses_its_oldest_events_gets_their_number_and_slows_no_other() -> None:
     events = log()
     slow, quick = events.subscribe(keep_max=2), events.subscribe()
     for n in range(5):
@@ -135,7 +135,7 @@ async def test_a_slow_reader_loses_its_oldest_events_is_told_how_many_and_slows_
     assert (numbers(await quick.next_batch()), quick.dropped) == ([1, 2, 3, 4, 5], 0)
 
 
-async def test_a_reader_that_has_left_hears_nothing_more_and_may_leave_twice() -> None:
+async def test_a_reader_that_left_receives_nothing_more_and_may_leave_twice() -> None:
     events = log()
     stays = events.subscribe()
     async with events.subscribe() as leaves:
@@ -148,7 +148,7 @@ async def test_a_reader_that_has_left_hears_nothing_more_and_may_leave_twice() -
     assert (leaves.behind, stays.behind) == (1, 2)
 
 
-async def test_batches_come_for_as_long_as_somebody_reads() -> None:
+async def test_batches_arrive_until_the_reader_leaves() -> None:
     events, seen = log(3), list[int]()
     async with events.subscribe(after_seq=0) as heard:
         async for batch in heard:
@@ -159,7 +159,7 @@ async def test_batches_come_for_as_long_as_somebody_reads() -> None:
     assert seen == [1, 2, 3, 4, 5, 6]
 
 
-async def test_a_reader_of_the_journal_receives_each_event_once_it_is_there_or_while_nothing_can_be_written() -> None:
+async def test_a_reader_of_the_journal_receives_each_event_once_it_is_written_or_while_writing_fails() -> None:
     events = log(2)
     early, late = (events.subscribe(after_seq=seq, journaled=True) for seq in (0, 99))
     assert (numbers(await early.next_batch()), late.behind) == ([1, 2], 0)
@@ -193,7 +193,7 @@ async def test_a_slow_reader_of_the_journal_learns_how_many_events_it_lost() -> 
     assert (events.dropped, events.unread) == (4, 0), "it counts when the reader has left, and once"
 
 
-async def test_all_waits_until_it_is_in_the_journal() -> None:
+async def test_settle_returns_once_every_event_is_in_the_journal() -> None:
     events = log(1)
     events.record(1)
     await events.settle()

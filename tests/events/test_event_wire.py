@@ -1,4 +1,4 @@
-"""Events go over the wire and come back the same; what is no event of ours is kept as it came."""
+"""Events round-trip over the wire; an unknown event is kept unchanged."""
 
 from __future__ import annotations
 
@@ -92,23 +92,23 @@ def made_of(kind: type[Event]) -> st.SearchStrategy[Event]:
 
 @pytest.mark.slow
 @given(st.sampled_from(event_classes()).flatmap(made_of))
-def test_every_event_is_as_its_published_schema_says(event: Event) -> None:
+def test_every_event_matches_its_published_schema(event: Event) -> None:
     assert unfit([event]) == []
 
 
 @pytest.mark.slow
 @given(st.sampled_from(event_classes()).flatmap(made_of))
-def test_every_event_comes_back_from_the_wire_as_it_was(event: Event) -> None:
+def test_every_event_round_trips(event: Event) -> None:
     assert from_wire(json.loads(json.dumps(to_wire(event)))) == event
 
 
 @given(st.sampled_from(event_classes()).flatmap(made_of))
-def test_a_topic_names_one_class_and_has_no_gap_left(event: Event) -> None:
+def test_a_topic_names_one_class_and_has_all_its_fields(event: Event) -> None:
     assert "{" not in event.topic
     assert type(from_wire({"at": AT, "topic": event.topic, "payload": payload(event)})) is type(event)
 
 
-def test_an_outcome_is_told_with_an_excerpt_of_its_text_and_no_content() -> None:
+def test_an_outcome_is_written_with_an_excerpt_of_its_text_and_without_content() -> None:
     outcome = Outcome(
         correlation_id="c",
         agent="a",
@@ -135,11 +135,11 @@ def test_an_outcome_is_told_with_an_excerpt_of_its_text_and_no_content() -> None
 
 
 @pytest.mark.parametrize("at", [None, "yesterday", 5, "9999-12-31T23:59:59-14:00"])
-def test_what_has_no_date_is_no_event(at: object) -> None:
+def test_an_object_without_a_date_is_not_an_event(at: object) -> None:
     assert from_wire({"at": at, "topic": "hub.stopping"}) is None
 
 
-def test_a_topic_nobody_knows_is_kept_as_it_came() -> None:
+def test_an_unknown_topic_is_kept_unchanged() -> None:
     event = from_wire({"at": "2026-03-01T12:00:00", "topic": "weather.changed", "payload": {"to": "rain"}}, seq=7)
     assert isinstance(event, OtherEvent)
     assert (event.seq, event.name, payload(event)) == (7, "weather.changed", {"to": "rain"})
@@ -147,7 +147,7 @@ def test_a_topic_nobody_knows_is_kept_as_it_came() -> None:
 
 
 @pytest.mark.parametrize(("number", "read"), [(1, 1), (10**15 - 1, 10**15 - 1), (0, 7), (-1, 7), (10**15, 7), ("1", 7)])
-def test_an_event_whose_number_is_none_takes_that_of_its_place(number: object, read: int) -> None:
+def test_an_event_without_a_number_takes_that_of_its_place(number: object, read: int) -> None:
     event = from_wire({"at": AT, "topic": "hub.stopping", "seq": number}, seq=7)
     assert event is not None
     assert event.seq == read
@@ -156,14 +156,14 @@ def test_an_event_whose_number_is_none_takes_that_of_its_place(number: object, r
 @pytest.mark.parametrize(
     ("level", "read"), [("error", Level.ERROR), ("loud", Level.INFO), (5, Level.INFO), ([], Level.INFO)]
 )
-def test_a_level_nobody_knows_is_read_as_info(level: object, read: Level) -> None:
+def test_an_unknown_level_is_read_as_info(level: object, read: Level) -> None:
     event = from_wire({"at": AT, "topic": "hub.stopping", "level": level})
     assert event is not None
     assert event.level is read
 
 
 @pytest.mark.parametrize("nothing", ["", 5, None, ["a"]])
-def test_who_is_named_by_what_is_no_text_is_nobody(nothing: object) -> None:
+def test_a_name_that_is_not_a_text_is_read_as_empty(nothing: object) -> None:
     event = from_wire({"at": AT, "topic": "weather.changed", "task_id": nothing, "taskId": "t", "agent": nothing})
     assert event is not None
     assert (event.task_id, event.agent) == ("t", None)
@@ -172,7 +172,7 @@ def test_who_is_named_by_what_is_no_text_is_nobody(nothing: object) -> None:
 @pytest.mark.parametrize(
     ("chars", "whole"), [(5, 5), (4, 4), (3, 4), (10**15 - 1, 10**15 - 1), (10**15, 4), ("5", 4), (None, 4)]
 )
-def test_how_long_a_text_was_is_believed_where_it_can_be(chars: object, whole: int) -> None:
+def test_a_plausible_length_of_a_text_is_kept(chars: object, whole: int) -> None:
     said = {"text": "four", "textChars": chars}
     event = from_wire({"at": AT, "topic": "agent.skill.request", "payload": said})
     assert isinstance(event, e.RequestAccepted)
@@ -193,7 +193,7 @@ def test_every_date_in_a_recording_is_read_in_utc(said: str) -> None:
     assert event.scheduled_at.isoformat() == "2026-03-01T12:00:00+00:00"
 
 
-def test_what_is_noted_of_a_file_is_read_whole() -> None:
+def test_every_field_of_a_file_is_read() -> None:
     noted = {"name": "a.txt", "mimeType": "text/plain", "sizeBytes": 4, "uri": "http://a.example/a", "truncated": True}
     said = {"parts": [{"index": 3, "kind": "file", **noted}]}
     event = from_wire({"at": AT, "topic": "agent.skill.request", "payload": said})
@@ -204,7 +204,7 @@ def test_what_is_noted_of_a_file_is_read_whole() -> None:
 
 
 @pytest.mark.parametrize(("number", "read"), [(10**15 - 1, 10**15 - 1), (10**15, 0), (-(10**15), 0)])
-def test_a_number_that_no_date_or_sum_can_bear_is_left_out(number: int, read: int) -> None:
+def test_a_number_out_of_range_is_left_out(number: int, read: int) -> None:
     event = from_wire({"at": AT, "topic": "agent.breaker.opened", "payload": {"failures": number, "reason": "down"}})
     assert isinstance(event, f.BreakerOpened)
     assert event.failures == read
@@ -237,7 +237,7 @@ def test_a_journal_of_an_earlier_version_is_read() -> None:
     assert (event.outcome.kind, event.system_actor, event.outcome.cause) == (OutcomeKind.FAILED, "c.d", None)
 
 
-def test_a_ceremony_whose_id_has_dots_is_told_under_its_whole_id() -> None:
+def test_a_ceremony_with_dots_in_its_id_is_written_under_its_whole_id() -> None:
     event = from_wire({"at": AT, "topic": "ceremony.a.b.execute", "payload": {"runId": "r"}})
     assert isinstance(event, f.CeremonyFired)
     assert event.ceremony_id == payload(event)["ceremonyId"] == "a.b", "journals of before have it in the topic alone"
@@ -250,12 +250,12 @@ def test_the_id_of_a_ceremony_is_a_member_of_its_events(said: object, read: str)
     assert (event.ceremony_id, event.run_id) == (read, "r")
 
 
-def test_what_says_no_more_of_a_retry_tells_of_one_at_once_that_is_not_counted() -> None:
+def test_a_retry_without_details_is_immediate_and_uncounted() -> None:
     assert payload(e.CallRetried(reason="x")) == {"attempt": 0, "inSeconds": 0, "reason": "x"}
 
 
 @pytest.mark.parametrize(("size", "read"), [(10**9, 10**9), (10**15, None), ("9", None), (None, None)])
-def test_the_size_of_a_file_in_a_recording_is_a_number_of_sane_size(size: object, read: int | None) -> None:
+def test_the_size_of_a_file_in_a_recording_is_a_plausible_number(size: object, read: int | None) -> None:
     said = {"parts": [{"index": 2, "kind": "data", "sizeBytes": size}, "x", {"name": 5}]}
     event = from_wire({"at": AT, "topic": "agent.skill.request", "payload": said})
     assert isinstance(event, e.RequestAccepted)
@@ -265,7 +265,7 @@ def test_the_size_of_a_file_in_a_recording_is_a_number_of_sane_size(size: object
     )
 
 
-def test_what_a_recording_does_not_say_is_read_as_nothing_of_the_kind() -> None:
+def test_a_missing_member_of_a_recording_is_read_as_its_default() -> None:
     said: dict[str, object] = {}
     for kind in event_classes():
         event = from_wire({"at": AT, "topic": re.sub(r"{\w+}", "x", kind.TOPIC), "payload": {}})
@@ -290,7 +290,7 @@ def test_what_a_recording_does_not_say_is_read_as_nothing_of_the_kind() -> None:
     }
 
 
-def test_what_nobody_has_to_say_is_left_out_or_said_to_be_nothing_as_the_member_has_it() -> None:
+def test_an_empty_value_is_left_out_or_null_as_its_member_requires() -> None:
     assert payload(e.StreamReceived(type="status", text=Excerpt())) == {"type": "status", "text": ""}
     assert payload(e.RequestAnswered(task_state="failed", context_id=None)) == {
         "taskState": "failed",
@@ -303,7 +303,7 @@ def test_what_nobody_has_to_say_is_left_out_or_said_to_be_nothing_as_the_member_
     assert told == {"state": "working", "previous": None, "via": "poll", "text": "whole"}
 
 
-def test_a_date_is_written_as_the_api_writes_dates_where_the_api_shows_it_and_to_the_microsecond_elsewhere() -> None:
+def test_a_date_has_the_form_of_the_api_in_its_fields_and_microseconds_elsewhere() -> None:
     fired = f.CeremonyFired(
         ceremony_id="a", run_id="r", scheduled_at=AT, trigger="cron", targets=(), lateness_ms=0, next_fire_at=AT
     )
@@ -324,7 +324,7 @@ def test_a_date_is_written_as_the_api_writes_dates_where_the_api_shows_it_and_to
     }
 
 
-def test_an_outcome_read_back_has_a_name_and_a_time_though_the_recording_lacks_them() -> None:
+def test_an_outcome_read_back_has_a_name_and_a_time_that_the_recording_lacks() -> None:
     said = {"kind": "completed", "success": True, "durationMs": -5}
     event = from_wire({"seq": 9, "at": AT, "topic": "autonomous.outcome.user.echo", "payload": said})
     assert isinstance(event, OutcomeDecided)
@@ -336,7 +336,7 @@ def test_an_outcome_read_back_has_a_name_and_a_time_though_the_recording_lacks_t
     assert (named.outcome.agent, named.outcome.skill) == ("a", "s")
 
 
-def test_of_a_recording_so_much_of_a_list_and_of_a_topic_is_read() -> None:
+def test_lists_and_topics_of_a_recording_are_read_up_to_a_limit() -> None:
     said = {"ceremonies": [{"id": n} for n in range(10_001)]}
     event = from_wire({"at": AT, "topic": "ceremony.loaded", "payload": said})
     assert isinstance(event, f.CeremoniesLoaded)

@@ -1,4 +1,4 @@
-"""Values of ours as JSON: our names in camelCase, other people's keys as they are, and only what JSON can say."""
+"""Our values as JSON: our names in camelCase, the keys of others unchanged, and only values that JSON has."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_value_has_one_form_in_json(value: Any, json_value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [object(), Row, b"bytes", 1j])
-def test_what_is_no_value_of_ours_is_an_error_that_names_its_type(value: Any) -> None:
+def test_an_unknown_type_is_an_error_that_names_it(value: Any) -> None:
     with pytest.raises(TypeError):
         to_json([value])
 
@@ -81,5 +81,5 @@ def test_a_name_of_ours_becomes_camel_case(name: str, json_name: str) -> None:
     assert camel(name) == json_name
 
 
-def test_a_date_is_told_in_utc_to_the_millisecond_wherever_it_was_written_down() -> None:
+def test_a_date_is_written_in_utc_to_the_millisecond_from_any_zone() -> None:
     assert iso(datetime(2026, 1, 1, 1, 30, tzinfo=timezone(timedelta(hours=2)))) == "2025-12-31T23:30:00.000Z"

@@ -46,7 +46,7 @@ def row(health: FleetHealth, name: str = "quinn", now: datetime = NOW) -> Any:
     return found.figures
 
 
-def test_the_agent_that_did_the_work_has_the_outcome_and_the_actor_is_counted_beside_it() -> None:
+def test_the_agent_that_did_the_work_gets_the_outcome_and_the_actor_is_counted_beside_it() -> None:
     health = folded(outcome(1, system_actor="ceremony.digest"), outcome(2, success=False))
     snapshot = health.snapshot(NOW).to_json()
     assert [a["agentName"] for a in snapshot["agents"]] == ["quinn"]
@@ -93,13 +93,13 @@ def test_tokens_are_priced_by_the_models_rate_then_by_the_default() -> None:
     assert mine.estimate(usage, "somebody-else") == 1.0
 
 
-def test_cached_tokens_are_paid_for() -> None:
+def test_cached_tokens_are_priced() -> None:
     usage = Usage(cache_creation_input_tokens=1_000_000, cache_read_input_tokens=1_000_000)
     assert Rate(input_usd=2, output_usd=0).price(usage) == pytest.approx(2.7)
     assert Rate(input_usd=2, output_usd=0, cache_read_usd=1, cache_write_usd=1).price(usage) == pytest.approx(2.0)
 
 
-def test_the_window_is_24_hours_with_its_edge() -> None:
+def test_the_window_of_24_hours_includes_its_edge() -> None:
     health = folded(outcome(1, ago_s=86_400), outcome(2, ago_s=86_401), outcome(3, ago_s=5))
     assert row(health).total_outcomes == 2
     assert row(health, now=NOW + timedelta(seconds=1)).total_outcomes == 1
@@ -107,7 +107,7 @@ def test_the_window_is_24_hours_with_its_edge() -> None:
     assert len(health) == 0
 
 
-def test_agent_text_in_a_failure_is_one_harmless_line() -> None:
+def test_agent_text_in_a_failure_is_one_line_without_control_characters() -> None:
     health = folded(outcome(1, success=False, reason="boom\n\x1b[31mred\u202e" + "x" * 1_000))
     reason = row(health).recent_failures[0].failure_reason
     assert "\x1b" not in reason
@@ -194,7 +194,7 @@ def test_json_has_the_field_names_of_workstacean() -> None:
     assert found["collectedAt"] == "2026-11-21T12:00:00.000Z"
 
 
-def test_beyond_the_limit_the_oldest_outcomes_are_counted_by_the_hour_and_no_figure_loses_them() -> None:
+def test_past_the_limit_the_oldest_outcomes_are_counted_by_the_hour_and_every_figure_keeps_them() -> None:
     usage = {"cost_usd": 0.25, "usage": Usage(input_tokens=3, output_tokens=5), "confidence": 0.9}
     history = [
         outcome(n, ago_s=80_000 - 600 * n, success=n % 4 > 0, duration_ms=1_000 + n, **usage) for n in range(130)
@@ -218,14 +218,14 @@ def test_outcomes_that_are_counted_by_the_hour_leave_the_window_with_their_hour(
     assert health.snapshot(NOW + timedelta(hours=4)).agents == ()
 
 
-def test_of_more_than_a_thousand_outcomes_percentiles_are_right_to_a_hundredth() -> None:
+def test_percentiles_of_more_than_a_thousand_outcomes_are_right_to_a_hundredth() -> None:
     health = folded(*(outcome(n, duration_ms=1_000 + n) for n in range(1_000)))
     assert row(health).p95_latency_ms == 1_950
     health.fold(outcome(1_000, duration_ms=2_000))
     assert row(health).p95_latency_ms == pytest.approx(1_950, rel=0.006)
 
 
-def test_an_outcome_that_is_folded_late_is_counted_in_its_place() -> None:
+def test_a_late_outcome_is_counted_in_its_hour() -> None:
     health = folded(outcome(1), outcome(2, success=False))
     assert row(health).failure_rate_1h == 0.5
     health.fold(outcome(3, success=False, ago_s=7_200))
@@ -234,7 +234,7 @@ def test_an_outcome_that_is_folded_late_is_counted_in_its_place() -> None:
     assert row(health, now=NOW + timedelta(hours=23)).total_outcomes == 2
 
 
-def test_a_clock_that_jumped_ahead_and_back_counts_again() -> None:
+def test_counting_continues_after_a_clock_jumped_ahead_and_back() -> None:
     health = folded(outcome(1))
     health.prune(NOW + timedelta(days=3))
     assert health.fold(outcome(2))
@@ -245,8 +245,8 @@ def by(blame: Blame, n: int, **changes: Any) -> Outcome:
     return outcome(n, success=False, kind=OutcomeKind.CANCELED, blame=blame, **changes)
 
 
-def test_what_others_did_moves_no_figure_of_the_agent() -> None:
-    """Rate, word, trend, 1 h failure rate, latencies, weights, orphaned skills: none knows of the others' doing."""
+def test_failures_blamed_on_others_change_no_figure_of_the_agent() -> None:
+    """Rate, word, trend, 1 h failure rate, latencies, weights and orphaned skills ignore them."""
     own = [outcome(n, cost_usd=0.1) for n in range(5)]
     alone = folded(*own)
     others = [Blame.HUMAN, Blame.CALLER, Blame.NETWORK, Blame.NOBODY]
@@ -270,10 +270,10 @@ def ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
-def test_an_agent_is_not_up_since_its_rate_fell() -> None:
+def test_an_agent_with_a_fallen_rate_is_not_up_since_then() -> None:
     well = [outcome(n, ago_s=5_000 - n) for n in range(20)]
     badly = [outcome(100 + n, ago_s=1_000 - n, success=False) for n in range(30)]
-    # Of 22 outcomes 20 are 91 %: the second failure took it under 95 %; the 21st under 50 %.
+    # 20 of 22 outcomes are 91 %: the second failure took the rate under 95 %, the 21st under 50 %.
     assert since(folded(*well, *badly[:3]), Condition(reachable=True)) == ago(999)
     assert since(folded(*well, *badly), Condition(reachable=True)) == ago(980)
     assert since(folded(*well), Condition(reachable=True)) is None
@@ -284,14 +284,14 @@ def test_an_agent_that_recovered_in_between_is_not_up_since_it_fell_again() -> N
     well = [outcome(50 + n, ago_s=5_000 - n) for n in range(100)]
     again = [outcome(200 + n, ago_s=100 - n, success=False) for n in range(5)]
     found = folded(*first, *well, *again)
-    assert since(found, Condition(reachable=True)) == ago(100)  # 5 of 105 was 95.2 %; the next failure 94.3 %
+    assert since(found, Condition(reachable=True)) == ago(100)  # 5 failures of 105: 95.2 %; 6 of 106: 94.3 %
 
 
-def test_an_agent_is_down_since_it_was_first_noticed_or_outcomes_tell_of_it() -> None:
+def test_an_agent_is_down_since_its_first_failed_look_or_its_outcomes_if_earlier() -> None:
     gone = {"kind": OutcomeKind.UNDELIVERABLE, "blame": Blame.NETWORK, "cause": Cause.UNREACHABLE, "success": False}
     health = folded(outcome(1, ago_s=900), *(outcome(2 + n, ago_s=600 - n, **gone) for n in range(5)))
     noticed = Condition(reachable=False, unreachable_since=ago(60))
-    assert since(health, noticed) == ago(600)  # the hub that noticed it a minute ago had just been started
+    assert since(health, noticed) == ago(600)  # the hub that noticed it a minute ago had just started
     assert since(folded(outcome(1)), noticed) == ago(60)
     refused = Condition(reachable=True, auth_refused=True, refused_since=ago(30))
     assert since(health, refused) == ago(30)

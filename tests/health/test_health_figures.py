@@ -1,4 +1,4 @@
-"""Every figure of a day against a recount of it, hour by hour, and every word with its reason and since when."""
+"""Every figure of a day against a recount hour by hour, and every health word with its reason and start."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EMPTY = (TrendBucket(outcomes=0, successes=0),) * 16
 
 
 def any_outcome(n: int, rng: random.Random) -> Outcome:
-    """One that may have anything, up to a day old; several end in the same second."""
+    """An outcome with any fields, up to a day old; several end in the same second."""
     success = rng.random() < 0.6
     return outcome(
         n,
@@ -44,7 +44,7 @@ def any_outcome(n: int, rng: random.Random) -> Outcome:
 
 
 def recount(outcomes: Sequence[Outcome], now: datetime) -> OutcomeStats:
-    """The figures as docs/reference/health.md defines them, counted anew."""
+    """Recount the figures as docs/reference/health.md defines them."""
     mine = sorted((o for o in outcomes if o.ended_at >= now - DAY), key=lambda o: o.ended_at)
     answered = [o for o in mine if o.success or o.blame is Blame.AGENT]
     beside = [o for o in mine if not o.success and o.blame is not Blame.AGENT]
@@ -96,7 +96,7 @@ def recount(outcomes: Sequence[Outcome], now: datetime) -> OutcomeStats:
 
 
 @pytest.mark.slow
-def test_every_figure_of_a_passing_day_is_as_a_recount_finds_it() -> None:
+def test_every_figure_of_a_passing_day_equals_a_recount() -> None:
     rng = random.Random(7)
     outcomes = [any_outcome(n, rng) for n in range(160)]
     health = folded(*outcomes)
@@ -145,7 +145,7 @@ def test_configured_agents_come_first_in_their_order_and_others_by_name() -> Non
     assert found.agent("nobody") is None
 
 
-def test_a_snapshot_says_when_it_was_taken_in_utc_and_how_far_it_looks_back() -> None:
+def test_a_snapshot_has_its_time_in_utc_and_the_length_of_its_window() -> None:
     found = FleetHealth().snapshot(NOW.astimezone(timezone(timedelta(hours=2))))
     assert (found.collected_at, found.collected_at.tzinfo) == (NOW, UTC)
     assert (found.window_hours, found.outcomes_shed, found.max_failure_rate_1h) == (24, 0, 0.0)
@@ -154,7 +154,7 @@ def test_a_snapshot_says_when_it_was_taken_in_utc_and_how_far_it_looks_back() ->
     assert "figures" not in {*flat["skills"][0], *flat["agents"][0]}
 
 
-def test_weights_forget_what_is_older_than_a_day() -> None:
+def test_weights_ignore_outcomes_older_than_a_day() -> None:
     health = folded(outcome(1, ago_s=86_401, success=False), outcome(2))
     assert health.weights()["quinn"] == 0.5
     health.prune(NOW)
@@ -226,7 +226,7 @@ REFUSED: dict[str, Any] = {"success": False, "cause": Cause.CREDENTIAL_REFUSED}
         ),
     ],
 )
-def test_the_gravest_word_is_told_with_its_reason_and_since_when(
+def test_the_most_severe_word_wins_with_its_reason_and_start(
     outcomes: list[dict[str, Any]], condition: Condition, word: HealthWord, why: str, since_s: float | None
 ) -> None:
     health = folded(
@@ -248,7 +248,7 @@ def test_the_gravest_word_is_told_with_its_reason_and_since_when(
         (Condition(auth_refused=True), True),
     ],
 )
-def test_an_agent_that_would_take_no_work_now_is_barred(condition: Condition, barred: bool) -> None:
+def test_an_agent_that_would_accept_no_work_now_is_barred(condition: Condition, barred: bool) -> None:
     assert condition.barred is barred
     assert Condition() == Condition(breaker_open=False, push_silent=False, auth_refused=False, paused=False)
 

@@ -1,4 +1,4 @@
-"""What a waiting task asks, read the same for every door."""
+"""The question of a waiting task: every door reads the same."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def data(value: Any) -> DataPart:
         (waiting(data("x" * DATA_BYTES_MAX)), "data 1: 65,538 bytes"),
     ],
 )
-def test_what_asks_is_shown_in_words(task: Task, shown: str) -> None:
+def test_the_question_is_a_text_for_people(task: Task, shown: str) -> None:
     assert shown in asking_of(task).text
 
 
@@ -72,7 +72,7 @@ def test_data_keeps_its_content_up_to_a_limit_and_files_are_listed() -> None:
     assert answer_schema(asked.parts) == FORM["schema"]
 
 
-def test_the_data_of_an_answer_is_held_against_the_schema_and_words_are_not() -> None:
+def test_data_of_an_answer_is_checked_against_the_schema_and_text_is_not() -> None:
     asked = asking_of(waiting(data(FORM))).parts
     check_answer(asked, (data({"amount": 1}), text("please")))
     check_answer(asked, (text("one"),))
@@ -82,7 +82,7 @@ def test_the_data_of_an_answer_is_held_against_the_schema_and_words_are_not() ->
     assert '"required": ["amount"]' in (refused.value.hint or "")
 
 
-def test_two_questions_that_differ_in_their_parts_alone_are_two() -> None:
+def test_questions_with_different_parts_are_different_questions() -> None:
     forms = [
         waiting(data({"page": 1})),
         waiting(data({"page": 2})),
@@ -94,10 +94,10 @@ def test_two_questions_that_differ_in_their_parts_alone_are_two() -> None:
     ]
     assert (
         len({key_of(task) for task in forms}) == len(forms) - 2
-    )  # a person reads the same in a message and in an artifact
+    )  # a person reads the same text in a message and in an artifact
     assert key_of(forms[0]) == key_of(waiting(data({"page": 1}), message_id="m-2"))
 
 
-def test_what_is_made_meanwhile_does_not_make_a_question_in_words_another() -> None:
+def test_an_artifact_made_meanwhile_does_not_change_a_question_in_words() -> None:
     asked = waiting(text("which?"))
     assert key_of(asked) == key_of(replace(asked, artifacts=(Artifact(artifact_id="x", parts=(data(1),)),)))

@@ -1,4 +1,4 @@
-"""What agents report of themselves cannot poison a figure (T-08)."""
+"""Values that agents report of themselves cannot corrupt a figure (T-08)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def done(*payloads: tuple[str, Any]) -> Task:
 
 
 @given(st.lists(COST, max_size=3), st.lists(SURE, max_size=3), st.lists(DELTAS, max_size=3))
-def test_figures_stay_finite_and_within_bounds_whatever_is_reported(
+def test_figures_stay_finite_and_within_bounds_for_any_report(
     costs: list[dict[str, Any]], sures: list[dict[str, Any]], deltas: list[dict[str, Any]]
 ) -> None:
     said = [(COST_TYPE, c) for c in costs] + [(CONFIDENCE_TYPE, s) for s in sures]
@@ -84,7 +84,7 @@ def test_figures_stay_finite_and_within_bounds_whatever_is_reported(
 
 
 @pytest.mark.parametrize("amount", [10**400, 1e308, -5, math.nan, "9", True])
-def test_one_poisoned_outcome_leaves_the_fleets_figures_usable(amount: Any) -> None:
+def test_one_corrupt_outcome_leaves_the_fleets_figures_usable(amount: Any) -> None:
     cost: Mapping[str, Any] = {"costUsd": amount, "durationMs": amount, "usage": {"input_tokens": amount}}
     task = done((COST_TYPE, cost), (CONFIDENCE_TYPE, {"confidence": amount}))
     now = Now(10.0, datetime(2026, 1, 1, tzinfo=UTC))
@@ -104,12 +104,12 @@ def test_one_poisoned_outcome_leaves_the_fleets_figures_usable(amount: Any) -> N
     assert outcome.cost_usd is None or 0 <= outcome.cost_usd <= COST_USD_MAX
 
 
-def test_completed_with_words_of_failure_is_still_judged_by_its_state_and_a_denial_counts() -> None:
+def test_only_a_boolean_false_in_the_payload_denies_success() -> None:
     assert read_extras(done((COST_TYPE, {"success": False}))).denies_success
     assert not read_extras(done((COST_TYPE, {"success": "false"}))).denies_success
 
 
-def test_effects_that_are_not_kept_are_told() -> None:
+def test_effects_that_were_not_kept_are_reported() -> None:
     many = [{"domain": "d", "path": f"p{n}", "op": "set", "value": n} for n in range(DELTAS_MAX + 44)]
     task = done((WORLDSTATE_DELTA_TYPE, {"deltas": many}))
     assert (len(read_extras(task).deltas), read_extras(task).deltas_left_out) == (DELTAS_MAX, 44)
@@ -118,7 +118,7 @@ def test_effects_that_are_not_kept_are_told() -> None:
     assert outcome.warnings == ("44 of 300 reported effects are not kept",)
 
 
-def test_what_a_later_piece_extends_is_kept() -> None:
+def test_the_extension_of_a_later_piece_is_kept() -> None:
     """The last piece of a streamed artifact brings its data parts, and names their extensions."""
     first = Artifact(artifact_id="a", parts=(TextPart(text="x"),), extensions=("urn:one",))
     last = replace(first, parts=(TextPart(text=""),), extensions=("urn:two", "urn:one"))

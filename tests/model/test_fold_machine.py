@@ -1,4 +1,4 @@
-"""Any sequence of events, folded, is what plain dictionaries say it must be.
+"""Folding any sequence of events gives the same task as a model of plain dictionaries.
 
 The model is written from A2A 1.0 section 4.2 and the promises of ``model.event``: it holds a list of names and a
 dictionary of parts, shares no code with the fold, and is compared with the whole task after every event.
@@ -93,7 +93,7 @@ def flat(part: Part) -> Flat:
 
 @dataclass
 class Made:
-    """An artifact as the model keeps it."""
+    """An artifact in the form of the model."""
 
     parts: list[Flat]
     name: str | None
@@ -117,7 +117,7 @@ class Model:
         return self.state in ENDS
 
     def status(self, new: TaskStatus) -> None:
-        """An end is final; it can only be told again, with a message it lacked."""
+        """A terminal state is final; the same state may come again with a message that it lacked."""
         if self.ended and (new.state.value != self.state or new.message is None):
             return
         silent = new.state.value in ENDS and new.message is None and TaskState(self.state) not in INTERRUPTED
@@ -126,13 +126,13 @@ class Model:
         self.state, self.said, self.at = new.state.value, new.message, new.timestamp
 
     def put(self, artifact: Artifact) -> None:
-        """The same id keeps its place, a new one comes last."""
+        """A known id keeps its place; a new id comes last."""
         self.made[artifact.artifact_id] = Made(
             [flat(part) for part in artifact.parts], artifact.name, dict(artifact.metadata)
         )
 
     def append(self, artifact: Artifact) -> None:
-        """More of one: every part after the ones there, text joined to text that is described alike."""
+        """Append every part; a text is joined to the last one if both have the same description."""
         held = self.made.get(artifact.artifact_id)
         if held is None:
             self.put(artifact)
@@ -149,7 +149,7 @@ class Model:
             held.append(new)
 
     def snapshot(self, seen: Task) -> None:
-        """What it shows replaces; what it leaves out stays."""
+        """The parts of a task that the snapshot has replace the old ones; the others stay."""
         if seen.artifacts:
             self.made = {}
             for artifact in seen.artifacts:
@@ -163,7 +163,7 @@ class Model:
 
 
 def since_user(history: Sequence[Message]) -> list[Message]:
-    """What the agent said since the user's last message, the newest first."""
+    """The agent's messages since the user's last message, newest first."""
     said: list[Message] = []
     for message in reversed(history):
         if message.role is not Role.AGENT:
@@ -173,7 +173,7 @@ def since_user(history: Sequence[Message]) -> list[Message]:
 
 
 def plain(task: Task) -> Model:
-    """A task in the model's terms, read field by field."""
+    """The fields of a task in the form of the model."""
     made = {a.artifact_id: Made([flat(p) for p in a.parts], a.name, dict(a.metadata)) for a in task.artifacts}
     assert len(made) == len(task.artifacts), "two artifacts of one id"
     return Model(
@@ -203,7 +203,7 @@ class FoldMachine(RuleBasedStateMachine):
         self.events: list[TaskEvent] = []
         self.appended = 0
 
-    def hear(self, event: TaskEvent) -> None:
+    def receive(self, event: TaskEvent) -> None:
         before = self.task
         kept = repr(before)
         self.model.context = self.model.context if before is not None else "c-1"
@@ -216,18 +216,18 @@ class FoldMachine(RuleBasedStateMachine):
     @rule(seen=snapshots)
     def snapshot(self, seen: Task) -> None:
         fresh = self.task is None
-        self.hear(Snapshot(task=seen))
+        self.receive(Snapshot(task=seen))
         if fresh:
             self.model = Model(context=seen.context_id)
         self.model.snapshot(seen)
 
     @rule(status=statuses, beside=distinct, final=st.booleans())
     def status(self, status: TaskStatus, beside: tuple[Artifact, ...], final: bool) -> None:
-        self.hear(StatusUpdate(task_id="t-1", context_id="c-1", status=status, final=final, artifacts=beside))
+        self.receive(StatusUpdate(task_id="t-1", context_id="c-1", status=status, final=final, artifacts=beside))
         for artifact in beside:
             self.model.put(artifact)
         if status.state.value == self.model.state == "working" and status.message is None:
-            status = replace(status, message=self.model.said)  # at work still, and nothing new to say
+            status = replace(status, message=self.model.said)  # still working, and without a new message
         self.model.status(status)
 
     @rule(artifact=artifacts, append=st.sampled_from([True, True, False]), last=st.booleans())
@@ -235,18 +235,18 @@ class FoldMachine(RuleBasedStateMachine):
         event = ArtifactUpdate(
             task_id="t-1", context_id="c-1", artifact=artifact, append=append, last_chunk=last, metadata={"x": 1}
         )
-        self.hear(event)
+        self.receive(event)
         (self.model.append if append else self.model.put)(artifact)
 
     @rule(message=messages)
     def direct_reply(self, message: Message) -> None:
-        self.hear(DirectReply(message=message))
+        self.receive(DirectReply(message=message))
         self.model.status(TaskStatus(state=TaskState.COMPLETED, message=message))
 
     @precondition(lambda self: self.events)
     @rule(number=st.integers(0, 15))
-    def an_event_that_replaces_is_told_twice(self, number: int) -> None:
-        """The newest again: a snapshot, a status and a whole artifact change nothing the second time."""
+    def the_newest_state_is_reported_twice(self, number: int) -> None:
+        """The newest state again: a snapshot, a status and a whole artifact change nothing the second time."""
         newest = self.events[-1]
         if not (isinstance(newest, ArtifactUpdate) and newest.append):
             before = self.task
@@ -254,8 +254,8 @@ class FoldMachine(RuleBasedStateMachine):
             assert self.task == before, "told twice, applied twice"
 
     @rule(seen=snapshots, cut=st.integers(0, 40))
-    def whatever_was_missed_a_snapshot_makes_up_for(self, seen: Task, cut: int) -> None:
-        """Any prefix of what was told, then a full snapshot: exactly that snapshot (unless the prefix had ended)."""
+    def a_snapshot_replaces_missed_events(self, seen: Task, cut: int) -> None:
+        """After any prefix of the events, a full snapshot is the whole task (unless the prefix was terminal)."""
         prefix = folded(self.events[:cut])
         whole = bool(seen.artifacts and seen.history and seen.metadata and seen.context_id)
         if whole and not (prefix is not None and plain(prefix).ended):
@@ -282,7 +282,7 @@ class FoldMachine(RuleBasedStateMachine):
             assert len(alike) <= 3, "empty chunks pile up"
 
 
-def test_whatever_an_agent_tells_the_fold_is_what_the_dictionaries_say() -> None:
+def test_the_fold_of_any_events_equals_the_model_of_dictionaries() -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         FoldMachine,
         settings=settings(

@@ -1,4 +1,4 @@
-"""Answers to questions that frameworks ask in a form of their own."""
+"""Answers to the questions that frameworks ask in a form of their own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def function(response: object) -> Part:
 
 
 @pytest.mark.parametrize(("asked", "sent"), [(STRANDS, interrupt("blue")), (ADK, function({"result": "blue"}))])
-def test_words_become_the_result_of_the_call_that_is_asked_about(asked: tuple[Part, ...], sent: Part) -> None:
+def test_a_text_becomes_the_result_of_the_call_in_question(asked: tuple[Part, ...], sent: Part) -> None:
     assert in_form(asked, "blue", ()) == ("", (sent,))
 
 
@@ -35,12 +35,12 @@ def test_data_alone_becomes_the_result_too(asked: tuple[Part, ...], sent: Part) 
     assert in_form(asked, "", (DataPart(data={"ok": True}),)) == ("", (sent,))
 
 
-def test_a_result_that_is_no_object_is_wrapped_where_one_is_wanted() -> None:
+def test_a_result_that_is_not_an_object_is_wrapped_where_the_form_needs_one() -> None:
     assert in_form(ADK, "", (DataPart(data=[1, 2]),)) == ("", (function({"result": [1, 2]}),))
 
 
 @pytest.mark.parametrize(("asked", "sent"), [(STRANDS, interrupt("blue")), (ADK, function({"result": "blue"}))])
-def test_an_answer_in_the_form_already_is_sent_as_it_is(asked: tuple[Part, ...], sent: Part) -> None:
+def test_an_answer_that_already_has_the_form_is_sent_unchanged(asked: tuple[Part, ...], sent: Part) -> None:
     assert in_form(asked, "", (sent,)) == ("", (sent,))
 
 
@@ -49,11 +49,11 @@ def test_an_answer_in_the_form_already_is_sent_as_it_is(asked: tuple[Part, ...],
     [(FilePart(raw="aGk="),), (DataPart(data=1), DataPart(data=2))],
     ids=["a file", "two pieces of data"],
 )
-def test_what_is_more_than_one_result_is_sent_as_it_is(parts: tuple[Part, ...]) -> None:
+def test_an_answer_with_more_than_one_result_is_sent_unchanged(parts: tuple[Part, ...]) -> None:
     assert in_form(STRANDS, "", parts) == ("", parts)
 
 
-def test_words_beside_data_are_sent_as_they_are() -> None:
+def test_text_beside_data_is_sent_unchanged() -> None:
     parts = (DataPart(data=1),)
     assert in_form(ADK, "see here", parts) == ("see here", parts)
 
@@ -85,11 +85,11 @@ def test_words_beside_data_are_sent_as_they_are() -> None:
         "two calls",
     ],
 )
-def test_any_other_question_takes_the_answer_as_it_is(asked: tuple[Part, ...]) -> None:
+def test_an_answer_to_any_other_question_is_sent_unchanged(asked: tuple[Part, ...]) -> None:
     assert in_form(asked, "blue", ()) == ("blue", ())
 
 
-def test_only_a_waiting_task_asks() -> None:
+def test_only_a_waiting_task_has_a_question() -> None:
     def task(state: TaskState, message: Message | None) -> Task:
         return Task(task_id="t", context_id="c", status=TaskStatus(state=state, message=message))
 

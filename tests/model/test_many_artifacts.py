@@ -1,4 +1,4 @@
-"""A task of many artifacts is folded as one of few, and each event costs what it cost before."""
+"""A task of many artifacts is folded like one of few, at the same cost for each event."""
 
 from __future__ import annotations
 
@@ -32,10 +32,8 @@ changes = st.tuples(st.integers(0, 12), st.sampled_from("abcdefg"), st.booleans(
 
 @example(ids=["a", "b"], steps=[(0, "e", False), (1, "f", False), (1, "g", False), (3, "f", False)])
 @given(ids=st.lists(st.sampled_from("abcd"), max_size=5), steps=st.lists(changes, max_size=12))
-def test_however_many_they_are_an_update_finds_the_artifact_it_is_of(
-    ids: list[str], steps: list[tuple[int, str, bool]]
-) -> None:
-    """Also where two tasks grow out of one, and where an agent named two artifacts alike."""
+def test_an_update_finds_its_artifact_among_any_number(ids: list[str], steps: list[tuple[int, str, bool]]) -> None:
+    """Also after two tasks grew out of one, and after an agent gave two artifacts one id."""
 
     def told(many: int) -> list[Task]:
         with pytest.MonkeyPatch.context() as patch:
@@ -70,15 +68,15 @@ def test_many_artifacts_are_a_value_like_a_tuple(count: int) -> None:
         many[count + 2]
 
 
-async def test_a_request_with_many_artifacts_is_written_as_any_other(runtime: Runtime) -> None:
+async def test_a_request_with_many_artifacts_is_written_like_any_other(runtime: Runtime) -> None:
     folded = fold(task_of(*map(str, range(100))), update("100", "x"))
     async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
         await ledger.accept([replace(record("r"), task=folded)])
         assert await ledger.open_requests() == (replace(record("r"), task=plain(folded)),)
 
 
-def test_one_artifact_more_takes_no_memory_for_the_thousands_that_are_there() -> None:
-    """A tuple of 20,000 anew would be 160 KB; the first one is put in rows."""
+def test_one_more_artifact_takes_no_memory_for_the_thousands_before_it() -> None:
+    """A new tuple of 20,000 would take 160 KB; only the first copy is divided into rows."""
     task = fold(task_of(*map(str, range(20_000))), update("first", "x"))
     added, changed = update("second", "x"), update("10000", "changed")
     tracemalloc.start()
@@ -105,7 +103,7 @@ class Compared(str):
 
 
 @pytest.mark.parametrize("append", [False, True])
-def test_an_update_is_compared_with_no_more_of_thousands_than_of_a_hundred(append: bool) -> None:
+def test_an_update_costs_as_many_comparisons_among_thousands_as_among_a_hundred(append: bool) -> None:
     def compared(count: int) -> int:
         task = task_of(*(Compared(f"a{number}") for number in range(count)))
         task = fold(task, update(Compared("first"), "x"))

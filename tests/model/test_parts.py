@@ -1,4 +1,4 @@
-"""Files and data of a message or task: measured, bounded, listed, and decoded from whatever base64 comes."""
+"""Files and data of a message or task: measured, bounded, listed, and decoded from any form of base64."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ def test_base64_of_either_alphabet_padded_or_not_is_the_same_content(raw: str) -
 
 
 @pytest.mark.parametrize("raw", ["A", "A===A", "caf\u00e9", "QQ!=", "\ud800"])
-def test_what_is_no_base64_is_said_to_be_none(raw: str) -> None:
+def test_invalid_base64_is_reported(raw: str) -> None:
     with pytest.raises(ValueError, match="not base64"):
         content_of(raw)
     assert size_of(FilePart(raw=raw)) >= 0
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 1000])
-def test_the_size_of_a_file_is_that_of_its_decoded_content(size: int) -> None:
+def test_the_size_of_a_file_is_the_size_of_its_decoded_content(size: int) -> None:
     assert size_of(file(size)) == size
 
 
-def test_an_answers_parts_are_those_of_its_artifacts_then_those_of_its_last_message() -> None:
+def test_the_parts_of_a_result_are_those_of_the_artifacts_then_of_the_last_message() -> None:
     listed, total = answer_parts(task(TextPart(text="x"), file(1), DataPart(data=1), said=(file(2),)))
     assert [(p.index, p.kind, p.size_bytes, p.artifact_id) for p in listed] == [
         (1, "file", 1, "a"),
@@ -68,19 +68,19 @@ def test_an_answers_parts_are_those_of_its_artifacts_then_those_of_its_last_mess
     assert total == 3
 
 
-def test_an_agent_that_speaks_in_its_history_alone_is_heard_there() -> None:
+def test_the_parts_of_an_agent_that_answers_only_in_its_history_are_found() -> None:
     assert answer_parts(task(history=(file(1),)))[1] == 1
     assert answer_parts(task(said=(TextPart(text="done"),), history=(file(1),)))[1] == 0
 
 
 @pytest.mark.parametrize("kind", [COST_TYPE, COST, CONFIDENCE_TYPE, WORLDSTATE_DELTA_TYPE])
-def test_a_payload_of_an_extension_is_no_part_of_the_answer(kind: str) -> None:
+def test_the_payload_of_an_extension_is_not_part_of_the_result(kind: str) -> None:
     assert answer_parts(task(DataPart(data={"a": 1}, media_type=kind)))[1] == 0
     assert answer_parts(task(DataPart(data={"a": 1}, metadata={"mimeType": kind})))[1] == 0
     assert answer_parts(task(DataPart(data=[1], media_type=kind)))[1] == 1, "what is none is not hidden"
 
 
-def test_what_is_too_much_to_keep_is_listed_with_its_size_and_what_fits_behind_it_is_kept() -> None:
+def test_a_part_over_the_limit_is_listed_with_its_size_and_a_later_smaller_one_is_kept() -> None:
     large = PARTS_BYTES_MAX * 2 // 5
     listed, total = answer_parts(task(file(large), file(PARTS_BYTES_MAX + 1), file(large), file(large)))
     assert [part.truncated for part in listed] == [False, True, False, True]
@@ -88,12 +88,12 @@ def test_what_is_too_much_to_keep_is_listed_with_its_size_and_what_fits_behind_i
     assert total == 4
 
 
-def test_a_crowd_of_parts_is_counted_and_its_first_are_listed() -> None:
+def test_the_parts_over_the_number_limit_are_counted_and_the_first_are_listed() -> None:
     listed, total = answer_parts(task(*(DataPart(data=n) for n in range(PARTS_MAX + 3))))
     assert (len(listed), total) == (PARTS_MAX, PARTS_MAX + 3)
 
 
-def test_what_is_said_about_a_part_counts_as_much_as_its_content() -> None:
+def test_the_metadata_of_a_part_counts_as_much_as_its_content() -> None:
     long = "x" * PARTS_BYTES_MAX
     for part in (
         FilePart(uri=long),
@@ -116,32 +116,32 @@ def test_what_is_said_about_a_part_counts_as_much_as_its_content() -> None:
         ((), {"note": "x" * PARTS_BYTES_MAX}),
     ],
 )
-def test_more_than_a_message_may_carry_is_refused_with_the_limits_name(parts: Any, metadata: Any) -> None:
+def test_a_message_over_a_limit_is_refused_with_the_limits_name(parts: Any, metadata: Any) -> None:
     with pytest.raises(TooManyParts, match=r"8,388,608 are taken \(parts_bytes_max\)") as refused:
         require_parts(parts, metadata)
     assert refused.value.blame == "caller"
 
 
-def test_just_as_much_as_a_message_may_carry_passes() -> None:
+def test_a_message_at_every_limit_passes() -> None:
     require_parts((file(PARTS_BYTES_MAX),), {})
     require_parts((DataPart(data=1),) * PARTS_MAX, {})
     with pytest.raises(TooManyParts, match="parts_max"):
         require_parts((DataPart(data=1),) * (PARTS_MAX + 1), {})
 
 
-def test_data_that_json_has_no_form_for_is_refused() -> None:
+def test_data_without_a_json_form_is_refused() -> None:
     for data in (object(), float("nan"), {1: {2, 3}}):
         with pytest.raises(ConfigError, match="no JSON form"):
             require_parts((DataPart(data=data),), {})
 
 
-def test_a_part_is_listed_on_one_harmless_line() -> None:
+def test_a_part_is_listed_on_one_line_without_control_characters() -> None:
     named = listed_part(file(48_211, filename="re\u202eport\n.pdf", media_type="application/pdf"), 1)
     assert str(named) == "file 1: re\N{REPLACEMENT CHARACTER}port .pdf, application/pdf, 48,211 bytes"
     assert str(listed_part(FilePart(uri="https://a.example/x"), 2)) == "file 2: at https://a.example/x"
     assert str(without_content(named, truncated=True)).endswith("48,211 bytes, too large to be kept")
 
 
-def test_a_listed_part_gives_back_the_part_it_was() -> None:
+def test_a_listed_part_can_be_read_back() -> None:
     for part in (file(3, filename="a", media_type="b/c", metadata={"d": 1}), FilePart(uri="u"), DataPart(data=None)):
         assert listed_part(part, 1).part == part

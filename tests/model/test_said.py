@@ -42,7 +42,7 @@ def working(said: str = "", state: str = "working") -> StatusUpdate:
         ("working", "", "", "told", ""),
     ],
 )
-def test_a_text_is_the_first_of_its_states_sources_that_has_one(
+def test_a_text_comes_from_the_first_source_that_has_one(
     state: str, said: str, made: str, told: str, text: str
 ) -> None:
     history = (HI, agent("older"), agent(told)) if told else (HI,)
@@ -50,11 +50,11 @@ def test_a_text_is_the_first_of_its_states_sources_that_has_one(
 
 
 @pytest.mark.parametrize("state", ["completed", "failed", "input-required"])
-def test_what_the_agent_said_before_the_user_spoke_last_is_no_answer_and_no_question(state: str) -> None:
+def test_messages_before_the_users_last_one_are_neither_answer_nor_question(state: str) -> None:
     assert text_of(task(state, history=(agent("Which city?"), HI))) == ("", 0)
 
 
-def test_a_question_without_any_word_is_named_for_people_and_stays_empty_for_programs() -> None:
+def test_a_question_without_text_has_a_description_for_people_and_is_empty_for_programs() -> None:
     assert asking_of(task("input-required")).text == SILENT
     assert text_of(task("input-required")) == ("", 0)
 
@@ -66,7 +66,7 @@ WHOLE = Snapshot(task=task("completed", history=(HI, agent("Hel"), agent("there"
 
 @pytest.mark.parametrize("after", [(), (BARE,), (USERS_OWN,), (WHOLE,), (USERS_OWN, BARE)])
 @pytest.mark.parametrize("between", [(), (working(),)])
-def test_words_in_status_alone_give_the_newest_of_them_by_stream_and_after_a_look(
+def test_an_answer_in_statuses_is_the_newest_text_by_stream_and_by_poll(
     between: tuple[TaskEvent, ...], after: tuple[TaskEvent, ...]
 ) -> None:
     seen = None
@@ -76,11 +76,11 @@ def test_words_in_status_alone_give_the_newest_of_them_by_stream_and_after_a_loo
     assert text_of(seen) == ("there", 5)
 
 
-def test_a_remark_at_work_adds_no_parts_to_an_answer_in_artifacts() -> None:
+def test_a_progress_message_adds_no_parts_to_an_answer_in_artifacts() -> None:
     seen = fold(fold(None, working("a remark")), Snapshot(task=task("completed", made="the answer")))
     assert (text_of(seen)[0], answer_parts(seen)) == ("the answer", ((), 0))
 
 
-def test_a_question_that_was_answered_is_not_the_answer() -> None:
+def test_an_answered_question_is_not_the_answer() -> None:
     seen = fold(fold(None, working("Which city?", "input-required")), working(state="completed"))
     assert text_of(seen) == ("", 0)

@@ -1,4 +1,4 @@
-"""What an agent can do to a terminal or a reader with text: nothing (T-38)."""
+"""The text of an agent cannot change a terminal or mislead a reader (T-38)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fleetsim.model.text import GUTTER, REPLACEMENT, Gutter, neutralise, one_lin
 
 
 @pytest.mark.slow
-def test_no_control_format_or_surrogate_character_is_left_of_all_there_are() -> None:
+def test_every_control_format_and_surrogate_character_is_removed() -> None:
     every = "".join(map(chr, range(sys.maxunicode + 1)))
     left = neutralise(every, limit=len(every))
     assert {c for c in left if unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"}} == {"\n", "\t"}
@@ -27,7 +27,7 @@ HARMFUL = (
 
 
 @pytest.mark.parametrize("text", HARMFUL)
-def test_what_could_fool_a_terminal_or_a_reader_is_replaced_where_it_stood(text: str) -> None:
+def test_a_character_that_could_mislead_is_replaced_in_its_place(text: str) -> None:
     left = neutralise(text)
     assert REPLACEMENT in left
     assert [c for c in left if c != REPLACEMENT] == [c for c in text if c.isprintable() and c not in "\ufe0f\u3164"]
@@ -38,20 +38,18 @@ def test_letters_of_every_script_and_emoji_stay() -> None:
     assert neutralise(text) == text
 
 
-def test_a_pile_of_marks_keeps_four() -> None:
+def test_of_many_combining_marks_four_are_kept() -> None:
     assert neutralise("z" + "\u0301" * 50 + "y") == "z" + "\u0301" * 4 + "y"
 
 
-def test_one_line_stays_one_line_and_within_its_limit() -> None:
+def test_one_line_stays_one_line_within_its_limit() -> None:
     assert one_line("a\r\nb\rc\td\u2028e") == f"a b c d{REPLACEMENT}e"
     assert neutralise("abcdef", limit=4) == "abc…"
     assert neutralise("abcd", limit=4) == "abcd"
 
 
 @given(st.lists(st.text("ab ✓漢é\u0301\n\t\r\x1b", max_size=60)), st.integers(12, 40))
-def test_every_row_of_a_text_in_pieces_stands_behind_the_gutter_and_all_of_it_is_there(
-    pieces: list[str], width: int
-) -> None:
+def test_each_row_of_a_text_in_pieces_stands_behind_the_gutter(pieces: list[str], width: int) -> None:
     gutter = Gutter(width)
     shown = "".join(map(gutter.add, pieces))
     *rows, last = shown.split("\n")

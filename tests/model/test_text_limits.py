@@ -1,4 +1,4 @@
-"""Two limits are chosen; what goes over the wire at their worst fits, and what is cut says so."""
+"""Two limits are chosen. The worst text within them fits on the wire, and a cut text is marked as cut."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_the_worst_text_and_the_largest_file_fit_into_one_body() -> None:
     assert len(text) + len(file) < WIRE_BYTES_MAX
 
 
-def test_input_at_the_limit_is_taken_and_one_character_more_is_refused_by_name() -> None:
+def test_input_at_the_limit_is_accepted_and_one_character_more_is_refused_with_the_limits_name() -> None:
     check_text("x" * TEXT_CHARS_MAX, "the text")
     with pytest.raises(TooMuchText, match=r"1,048,577 characters; at most 1,048,576 .*text_chars_max"):
         check_text("x" * (TEXT_CHARS_MAX + 1), "the text")
 
 
-def test_a_text_at_the_limit_is_whole_and_one_past_it_says_how_much_there_was() -> None:
+def test_a_text_at_the_limit_is_whole_and_one_past_it_gives_its_full_length() -> None:
     whole = task("x" * 100)
     assert bounded(whole, 100) is whole
     cut = bounded(task("x" * 101), 100)
@@ -60,18 +60,18 @@ def test_a_text_at_the_limit_is_whole_and_one_past_it_says_how_much_there_was() 
 
 
 @pytest.mark.parametrize("state", [TaskState.COMPLETED, TaskState.FAILED, TaskState.INPUT_REQUIRED])
-def test_a_message_is_cut_as_an_artifact_is(state: TaskState) -> None:
+def test_a_message_is_cut_like_an_artifact(state: TaskState) -> None:
     cut = bounded(task(state=state, said="y" * 150), 100)
     assert text_of(cut) == ("y" * 100, 150)
 
 
-def test_several_artifacts_share_the_limit_with_the_lines_between_them() -> None:
+def test_the_limit_counts_several_artifacts_and_the_lines_between_them() -> None:
     cut = bounded(task("a" * 60, "b" * 60, "c" * 60), 100)
     assert text_of(cut)[0] == "a" * 60 + "\n" + "b" * 39
     assert text_of(cut)[1] == 60 + 1 + 60 + 60
 
 
-def test_chunks_past_the_limit_are_counted_and_none_lands_behind_the_hole() -> None:
+def test_chunks_past_the_limit_are_counted_and_not_appended_after_the_gap() -> None:
     now = task(state=TaskState.WORKING)
     for at in range(50):
         chunk = Artifact(artifact_id="a-0", parts=(TextPart(text=f"{at:03}"),))
@@ -81,12 +81,12 @@ def test_chunks_past_the_limit_are_counted_and_none_lands_behind_the_hole() -> N
     assert bounded(now, 100) is now
 
 
-def test_what_was_cut_once_is_not_counted_twice() -> None:
+def test_a_text_that_was_cut_once_is_not_counted_twice() -> None:
     cut = bounded(bounded(task("x" * 500), 200), 100)
     assert text_of(cut) == ("x" * 100, 500)
 
 
-def test_what_follows_a_text_that_was_cut_is_left_out_with_the_rest_of_it() -> None:
+def test_chunks_after_a_cut_text_are_left_out() -> None:
     first, later = (Artifact(artifact_id=name, parts=(TextPart(text="x" * 60),)) for name in "ab")
     cut = bounded(replace(task(""), artifacts=(first, later)), 100)
     short = replace(first, parts=(TextPart(text="short"),))
@@ -95,7 +95,7 @@ def test_what_follows_a_text_that_was_cut_is_left_out_with_the_rest_of_it() -> N
     assert text_of(now) == ("short\n" + "x" * 39, 5 + 1 + 60 + 4)
 
 
-def test_an_excerpt_says_that_it_is_one_and_a_whole_text_stands_alone() -> None:
+def test_an_excerpt_is_marked_and_a_whole_text_is_not() -> None:
     assert excerpt("short") == {"text": "short"}
     assert excerpt("") == {"text": ""}
     long = "x" * (EXCERPT_CHARS_MAX + 1)

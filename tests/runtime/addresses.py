@@ -7,7 +7,7 @@ def _words(text: str) -> list[str]:
     return text.split()
 
 
-# ends of the ranges, the addresses that other guards were seen to let through, and the mapped forms
+# the ends of the ranges, addresses that other guards let through, and the mapped forms
 DENIED = _words(
     "0.0.0.0 0.255.255.255 10.0.0.0 10.255.255.255 100.64.0.0 100.100.100.200 100.127.255.255 127.0.0.0 127.0.0.1 "
     "127.255.255.255 169.254.0.0 169.254.169.254 169.254.255.255 172.16.0.0 172.31.255.255 192.0.0.0 192.0.0.255 "

@@ -28,7 +28,7 @@ def encoded(body: bytes, coding: str) -> bytes:
 
 
 def flushing(coding: str) -> Callable[[bytes], bytes]:
-    """An encoder of which each result can be decoded at once."""
+    """An encoder that flushes after each piece, so that each piece can be decoded at once."""
     match coding:
         case "br":
             brotli_packer = brotli.Compressor(quality=5)

@@ -1,4 +1,4 @@
-"""A connection of our server in memory: what a peer sends, what is written to it, and when and how it is closed."""
+"""A connection of our server in memory: the peer's bytes, the server's bytes, and when and how it was closed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOMENT_S = 0.001
 
 
 class Wire(asyncio.Transport):
-    """A connection in memory: what was written to it, and when and how it was closed."""
+    """A connection in memory: the bytes written to it, and when and how it was closed."""
 
     def __init__(self, address: Any) -> None:
         super().__init__({"peername": address, "sockname": ("127.0.0.1", 9000)})
@@ -28,13 +28,13 @@ class Wire(asyncio.Transport):
         self.gone_s: float | None = None
         self.aborted = False
         self.paused = False
-        self.flushes_s = 0.0  # how long what was written is on its way when it is closed
+        self.flushes_s = 0.0  # seconds that written bytes are on their way when the connection is closed
 
     def is_closing(self) -> bool:
         return self.gone_s is not None
 
     def write(self, data: Any) -> None:
-        assert self.gone_s is None, "nothing is written to what is closed"
+        assert self.gone_s is None, "a write to a closed connection"
         self.written += data
 
     def close(self) -> None:
@@ -53,16 +53,16 @@ class Wire(asyncio.Transport):
         self.close()
 
     def pause_reading(self) -> None:
-        """There is no end of what can be taken in; it is noted only."""
+        """Record the call; a connection in memory takes any number of bytes."""
         self.paused = True
 
     def resume_reading(self) -> None:
-        """As above."""
+        """Record the call."""
         self.paused = False
 
 
 class Peer:
-    """A peer on a connection of its own."""
+    """A peer with its own connection."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Peer:
         self.protocol.connection_made(seen_as(self.wire) if seen_as else self.wire)
 
     async def send(self, data: bytes) -> bytes:
-        """Returns what came back in a moment."""
+        """Send bytes and return the response of the next moment."""
         before = len(self.wire.written)
         if data and not self.gone:
             self.protocol.data_received(data)
@@ -99,7 +99,7 @@ class Peer:
 
 
 async def site(scope: Any, receive: Any, send: Any) -> None:
-    """``/N`` answers after N seconds, ``/read`` when the body is in, ``/drop`` drops its client."""
+    """``/N`` answers after N seconds, ``/read`` after the whole body, ``/drop`` drops its client."""
     what = scope["path"].removeprefix("/")
     if what.isdigit():
         await asyncio.sleep(int(what))

@@ -21,7 +21,7 @@ class ConnectProxy:
 async def connect_proxy(
     names: Mapping[str, str], *, answer: bytes = b"HTTP/1.1 200 OK\r\n\r\n", tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[ConnectProxy]:
-    """A proxy that knows these hosts' addresses and answers ``answer``; it opens no tunnel unless that is a 2xx."""
+    """A proxy that knows these hosts' addresses and responds with ``answer``; it opens a tunnel only for a 2xx."""
     proxy = ConnectProxy()
     workers: set[asyncio.Task[None]] = set()
 

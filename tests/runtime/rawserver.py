@@ -1,4 +1,4 @@
-"""A server on a loopback socket that answers byte by byte as a test tells it to, and keeps what it was sent."""
+"""A server on a loopback socket: a test writes its response byte by byte and reads the requests it received."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Peer:
-    """One request's connection, from the server's side."""
+    """One request and its connection, from the server's side."""
 
     request: bytes
     reader: asyncio.StreamReader
@@ -47,7 +47,7 @@ class Peer:
         self.writer.transport.abort()
 
     async def left(self, seconds: float = 5) -> bool:
-        """Whether the other side closes the connection in time."""
+        """Whether the client closes the connection in time."""
         try:
             async with asyncio.timeout(seconds):
                 while await self.reader.read(65536):
@@ -79,7 +79,7 @@ class RawServer:
 async def raw_server(
     handler: Handler, *, on_connect: Handler | None = None, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[RawServer]:
-    """Serve until the context is left. ``on_connect`` takes the connection before any request is read."""
+    """Serve until the context ends. ``on_connect`` handles the connection before any request is read."""
     server = RawServer(scheme="https" if tls else "http")
     workers: set[asyncio.Task[None]] = set()
 

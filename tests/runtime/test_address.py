@@ -17,7 +17,7 @@ from fleetsim.runtime.address import AddressPolicy, AllowEntry, blocked, parse_a
 from tests.runtime.addresses import ALLOWED, DENIED, RANGES_V4, RANGES_V6
 
 
-def test_the_lists_have_the_agreed_size() -> None:
+def test_the_lists_have_the_size_in_the_reference() -> None:
     assert (len(set(DENIED)), len(set(ALLOWED))) == (62, 14)
 
 
@@ -32,7 +32,7 @@ def test_a_public_address_is_allowed(address: str) -> None:
 
 
 @pytest.mark.parametrize("text", RANGES_V4 + RANGES_V6)
-def test_a_denied_range_is_denied_to_its_ends_and_no_further(text: str) -> None:
+def test_a_denied_range_ends_at_its_bounds(text: str) -> None:
     network = ipaddress.ip_network(text)
     first, last = network.network_address, network.broadcast_address
     policy = AddressPolicy()
@@ -49,13 +49,13 @@ def test_a_denied_range_is_denied_to_its_ends_and_no_further(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["127.1", "0x7f.1", "2130706433", "", "localhost", "8.8.8.8 ", "fe80::1%eth0", "1.1.1.1%1"]
 )
-def test_what_is_no_plain_address_is_denied(text: str) -> None:
+def test_a_malformed_address_is_denied(text: str) -> None:
     assert parse_address(text) is None
     assert not AddressPolicy().permits("name.example", 443, text)
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_a_mapped_address_is_judged_as_the_one_inside(number: int) -> None:
+def test_a_mapped_address_is_treated_as_the_one_inside(number: int) -> None:
     plain = str(ipaddress.IPv4Address(number))
     policy = AddressPolicy()
     assert policy.permits("x", 443, plain) == policy.permits("x", 443, f"::ffff:{plain}")
@@ -73,7 +73,7 @@ def test_only_web_ports_are_open_without_an_entry(port: int, allowed: bool) -> N
     assert AddressPolicy().permits("x", port, "8.8.8.8") is allowed
 
 
-def test_one_bad_answer_among_good_refuses_all() -> None:
+def test_one_denied_address_among_others_refuses_all() -> None:
     policy = AddressPolicy()
     policy.require("name.example", 443, ("8.8.8.8", "1.1.1.1"))
     with pytest.raises(BlockedAddress, match=r"name\.example:443"):
@@ -82,13 +82,13 @@ def test_one_bad_answer_among_good_refuses_all() -> None:
         policy.require("name.example", 443, ())
 
 
-def test_a_refusal_does_not_tell_what_the_name_resolved_to() -> None:
+def test_a_refusal_does_not_reveal_the_resolved_address() -> None:
     with pytest.raises(BlockedAddress) as caught:
         AddressPolicy().require("intranet.example", 443, ("10.1.2.3",))
     assert "10.1.2.3" not in f"{caught.value} {caught.value.hint}"
 
 
-def test_own_listeners_are_refused_though_public() -> None:
+def test_own_listeners_are_refused_at_a_public_address() -> None:
     policy = AddressPolicy(own=frozenset({("8.8.4.4", 8080)}))
     assert not policy.permits("x", 8080, "8.8.4.4")
     assert policy.permits("x", 8443, "8.8.4.4")
@@ -132,7 +132,9 @@ def test_own_listeners_are_refused_though_public() -> None:
         ("hooks.example=10.1.0.0/16:*", "hooks.example", 5, "10.1.2.3", True),
     ],
 )
-def test_an_entry_opens_exactly_what_it_says(entry: str, host: str, port: int, address: str, allowed: bool) -> None:
+def test_an_entry_allows_exactly_its_addresses_and_ports(
+    entry: str, host: str, port: int, address: str, allowed: bool
+) -> None:
     assert AddressPolicy.allowing(entry).permits(host, port, address) is allowed
 
 
@@ -161,7 +163,7 @@ def test_an_entry_opens_exactly_what_it_says(entry: str, host: str, port: int, a
         "10.0.0.0/33:80",
     ],
 )
-def test_an_entry_that_cannot_be_meant_is_a_config_error(text: str) -> None:
+def test_a_contradictory_entry_is_a_config_error(text: str) -> None:
     with pytest.raises(ConfigError):
         AllowEntry.parse(text)
 
@@ -207,13 +209,13 @@ BAD_URLS = [
 
 
 @pytest.mark.parametrize("url", BAD_URLS)
-def test_a_url_that_parsers_could_disagree_on_is_refused_without_being_repeated(url: str) -> None:
+def test_a_url_that_parsers_read_differently_is_refused_without_being_repeated(url: str) -> None:
     with pytest.raises(BlockedAddress) as caught:
         parse_webhook_url(url)
     assert len(url) < 4 or url not in str(caught.value)
 
 
-def test_schemes_can_be_narrowed() -> None:
+def test_the_allowed_schemes_can_be_narrowed() -> None:
     with pytest.raises(BlockedAddress, match="https"):
         parse_webhook_url("http://example.com/", schemes=("https",))
     assert parse_webhook_url("HTTPS://example.com/", schemes=("https",)).scheme == "https"
@@ -227,7 +229,7 @@ _TEXT = st.text(alphabet="htp:/.@#?%[]\\aZ019-_~ \t\n\x00é。", max_size=24)
         st.builds("http://{}{}".format, _TEXT, _TEXT), st.builds("http://{}:{}/".format, _TEXT, st.integers(-1, 70000))
     )
 )
-def test_whatever_passes_the_grammar_is_the_same_host_and_port_to_every_parser(url: str) -> None:
+def test_a_url_that_passes_has_the_same_host_and_port_for_every_parser(url: str) -> None:
     try:
         parsed = parse_webhook_url(url)
     except BlockedAddress:
@@ -238,7 +240,7 @@ def test_whatever_passes_the_grammar_is_the_same_host_and_port_to_every_parser(u
     assert (len(hosts), len(ports)) == (1, 1), (url, hosts, ports)
 
 
-def test_an_address_may_be_as_long_as_its_limit_and_no_longer() -> None:
+def test_an_address_at_its_length_limit_is_read_and_a_longer_one_is_refused() -> None:
     url = "http://hooks.example/" + "x" * 100
     assert parse_webhook_url(url, chars_max=len(url)).host == "hooks.example"
     with pytest.raises(BlockedAddress):
@@ -255,13 +257,13 @@ def test_an_address_may_be_as_long_as_its_limit_and_no_longer() -> None:
         ("x" * 101, 1, "x" * 99 + "…:1"),
     ],
 )
-def test_a_refusal_names_host_and_port_and_what_an_operator_can_do(host: str, port: int, shown: str) -> None:
+def test_a_refusal_names_host_and_port_and_the_entry_to_add(host: str, port: int, shown: str) -> None:
     refused = blocked(host, port)
     assert str(refused).startswith(f"{shown} ")
     assert f"--allow-webhook {shown}" in str(refused.hint)
 
 
-def test_an_entry_is_read_with_its_ports_hosts_and_networks() -> None:
+def test_the_ports_hosts_and_networks_of_an_entry_are_read() -> None:
     both = AllowEntry.parse(" Hooks.Example.=10.0.0.0/8:1-65535 ")
     assert (both.ports, both.host, both.public) == (range(1, 65536), "hooks.example", False)
     assert [str(network) for network in both.networks] == ["10.0.0.0/8"]
@@ -309,7 +311,7 @@ def test_an_address_is_read_with_a_mapped_one_unwrapped(address: str, read: str 
         ("http://a.7./", {}, "the webhook URL has no valid host and port"),
     ],
 )
-def test_a_url_is_refused_for_what_is_wrong_with_it(url: str, said: dict[str, Any], why: str) -> None:
+def test_a_url_is_refused_with_its_reason(url: str, said: dict[str, Any], why: str) -> None:
     with pytest.raises(BlockedAddress) as caught:
         parse_webhook_url(url, **said)
     assert str(caught.value) == why
@@ -326,6 +328,6 @@ def test_a_url_is_refused_for_what_is_wrong_with_it(url: str, said: dict[str, An
         ("http://" + "x" * 253 + "/", "http", "x" * 253, 80),
     ],
 )
-def test_a_url_that_all_parsers_agree_on_is_read(url: str, scheme: str, host: str, port: int) -> None:
+def test_a_url_that_all_parsers_read_alike_is_read(url: str, scheme: str, host: str, port: int) -> None:
     read = parse_webhook_url(url)
     assert (read.url, read.scheme, read.host, read.port) == (url, scheme, host, port)

@@ -1,4 +1,4 @@
-"""Who takes no notices is left alone for a while, and no longer (threat T-23)."""
+"""A receiver that accepts no webhooks is paused for a while, and no longer (threat T-23)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def failed(breaker: Breaker, times: int, receiver: str = "hook") -> None:
         breaker.note(receiver, delivered=False)
 
 
-async def test_five_failures_in_a_row_pause_a_receiver_and_nobody_else(breaker: Breaker) -> None:
+async def test_five_failures_in_a_row_pause_that_receiver_only(breaker: Breaker) -> None:
     failed(breaker, 5)
     assert not breaker.allows("hook")
     assert breaker.allows("another")
@@ -33,7 +33,7 @@ async def test_five_failures_in_a_row_pause_a_receiver_and_nobody_else(breaker: 
     assert breaker.allows("hook")
 
 
-async def test_after_the_pause_one_try_is_let_through_and_its_end_decides(breaker: Breaker) -> None:
+async def test_after_the_pause_one_attempt_is_allowed_and_its_result_decides(breaker: Breaker) -> None:
     failed(breaker, 5)
     await asyncio.sleep(PAUSE_S * 1.2)
     assert breaker.allows("hook")
@@ -48,7 +48,7 @@ async def test_after_the_pause_one_try_is_let_through_and_its_end_decides(breake
     assert breaker.allows("hook")
 
 
-async def test_the_pause_begins_with_the_failure_that_brings_it(breaker: Breaker) -> None:
+async def test_the_pause_begins_with_the_fifth_failure(breaker: Breaker) -> None:
     for _ in range(5):
         await asyncio.sleep(20)
         failed(breaker, 1)
@@ -56,14 +56,14 @@ async def test_the_pause_begins_with_the_failure_that_brings_it(breaker: Breaker
     assert not breaker.allows("hook")
 
 
-async def test_a_notice_that_is_taken_forgets_the_failures_before_it(breaker: Breaker) -> None:
+async def test_a_delivered_notice_resets_the_count_of_failures(breaker: Breaker) -> None:
     for _ in range(3):
         failed(breaker, FAILURES_MAX - 1)
         breaker.note("hook", delivered=True)
     assert breaker.allows("hook")
 
 
-async def test_of_a_thousand_receivers_the_first_is_forgotten(breaker: Breaker) -> None:
+async def test_past_a_thousand_receivers_the_oldest_is_forgotten(breaker: Breaker) -> None:
     failed(breaker, 5, "first")
     for n in range(RECEIVERS_MAX - 1):
         breaker.note(f"r{n}", delivered=False)
@@ -74,7 +74,7 @@ async def test_of_a_thousand_receivers_the_first_is_forgotten(breaker: Breaker) 
     assert breaker.allows("first")
 
 
-async def test_a_pause_is_over_at_its_last_moment_and_not_before(breaker: Breaker) -> None:
+async def test_a_pause_ends_at_its_exact_moment(breaker: Breaker) -> None:
     pause_s = jittered(PAUSE_S, random.Random(1))
     failed(breaker, 5)
     await asyncio.sleep(pause_s - 0.001)

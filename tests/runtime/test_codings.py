@@ -1,4 +1,4 @@
-"""Content codings: bodies in any slices, cut and spoiled."""
+"""Content codings: bodies in any slices, truncated and corrupted."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_members_and_frames_may_follow_each_other(texts: list[tuple[bytes,
 
 @pytest.mark.slow
 @given(body=st.binary(min_size=1, max_size=300), form=st.sampled_from(FORMS), data=st.data())
-async def test_a_body_that_is_cut_is_an_error_of_the_agent(body: bytes, form: str, data: st.DataObject) -> None:
+async def test_a_truncated_body_is_an_error_of_the_agent(body: bytes, form: str, data: st.DataObject) -> None:
     whole = encoded(body, form)
     cut = data.draw(st.integers(1, len(whole) - 1))
     with pytest.raises(WireError):

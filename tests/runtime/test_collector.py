@@ -1,4 +1,4 @@
-"""How often the collector looks, and that it looks again as before when a run has ended."""
+"""How often the garbage collector runs, and that its settings return after a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from fleetsim.runtime.collector import collect_seldom, own_garbage
 
 
-def test_in_a_run_the_collector_looks_seldom_and_afterwards_as_it_did() -> None:
+def test_a_run_collects_seldom_and_restores_the_settings_afterwards() -> None:
     before = gc.get_threshold()
     with own_garbage():
         assert gc.get_threshold() == (50_000, *before[1:])
@@ -19,7 +19,7 @@ def test_in_a_run_the_collector_looks_seldom_and_afterwards_as_it_did() -> None:
     assert gc.get_threshold() == before
 
 
-def test_a_program_that_serves_looks_at_so_many_new_objects_at_a_time() -> None:
+def test_a_serving_program_collects_after_a_fixed_number_of_new_objects() -> None:
     before = gc.get_threshold()
     try:
         collect_seldom()

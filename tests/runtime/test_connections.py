@@ -27,7 +27,7 @@ from tests.runtime.peer import HEAD, MOMENT_S, Peer, Wire, guests, site
 
 
 @pytest.mark.parametrize("start", [b"", b"G", HEAD[:-2]])
-async def test_a_head_that_is_not_in_by_its_deadline_ends_the_connection_then(start: bytes) -> None:
+async def test_a_head_that_is_incomplete_at_its_deadline_ends_the_connection(start: bytes) -> None:
     peer = Peer(guests(), site)
     if start:
         await peer.send(start)
@@ -39,7 +39,7 @@ async def test_a_head_that_is_not_in_by_its_deadline_ends_the_connection_then(st
     assert peer.wire.aborted
 
 
-async def test_an_answer_may_take_longer_than_a_head_may() -> None:
+async def test_a_response_may_take_longer_than_a_head() -> None:
     peer = Peer(guests(), site)
     await peer.send(HEAD % b"20")
     await asyncio.sleep(21)
@@ -47,7 +47,7 @@ async def test_an_answer_may_take_longer_than_a_head_may() -> None:
     assert not peer.gone
 
 
-async def test_the_next_head_has_its_time_from_its_first_byte_on() -> None:
+async def test_the_deadline_of_the_next_head_starts_at_its_first_byte() -> None:
     peer = Peer(guests(), site)
     assert (await peer.send(HEAD % b"0")).endswith(b"ok")
     await asyncio.sleep(20)
@@ -59,7 +59,7 @@ async def test_the_next_head_has_its_time_from_its_first_byte_on() -> None:
     assert peer.lasted_s == pytest.approx(25, abs=0.1)
 
 
-async def test_a_next_head_that_comes_in_time_is_answered() -> None:
+async def test_a_next_head_in_time_gets_a_response() -> None:
     peer = Peer(guests(), site)
     for _ in range(3):
         assert await peer.send((HEAD % b"0")[:9]) == b""
@@ -70,7 +70,7 @@ async def test_a_next_head_that_comes_in_time_is_answered() -> None:
 
 
 class OtherTransport:
-    """A connection as uvloop's are: it does what asyncio's do, and is none of them."""
+    """A connection like those of uvloop: it behaves like asyncio's and inherits from none of them."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -79,7 +79,7 @@ class OtherTransport:
         return getattr(self._wire, name)
 
 
-async def test_a_connection_of_another_event_loop_is_served_as_one_of_asyncio() -> None:
+async def test_a_connection_of_another_event_loop_is_served_like_one_of_asyncio() -> None:
     peer = Peer(guests(), site, seen_as=OtherTransport)
     assert (await peer.send(HEAD % b"0")).endswith(b"ok")
     await peer.send(HEAD % b"drop")
@@ -88,7 +88,7 @@ async def test_a_connection_of_another_event_loop_is_served_as_one_of_asyncio() 
 
 @pytest.mark.parametrize(("more", "status"), [(0, 200), (1, 431)])
 @pytest.mark.parametrize("how", ["bytes", "headers", "at once"])
-async def test_a_head_is_taken_up_to_its_bound(how: str, more: int, status: int) -> None:
+async def test_a_head_up_to_its_bound_is_read(how: str, more: int, status: int) -> None:
     peer = Peer(guests(header_bytes_max=1_000, headers_max=20), site)
     target, host = b"/0", 4 + 1 + 4
     if how == "headers":
@@ -102,8 +102,8 @@ async def test_a_head_is_taken_up_to_its_bound(how: str, more: int, status: int)
 
 
 @pytest.mark.parametrize(("size", "status"), [(1_000, 200), (1_001, 431)])
-async def test_so_much_of_a_head_is_waited_for(size: int, status: int) -> None:
-    """Blanks around a value are none of its bytes, and are counted until all of it is there."""
+async def test_an_incomplete_head_is_buffered_up_to_its_bound(size: int, status: int) -> None:
+    """Blanks around a value are not part of it, but count until the whole value has arrived."""
     peer = Peer(guests(header_bytes_max=1_000), site)
     start = b"GET /0 HTTP/1.1\r\nhost: x\r\nx: 1"
     await peer.send(start + b" " * (size - len(start)))
@@ -111,7 +111,7 @@ async def test_so_much_of_a_head_is_waited_for(size: int, status: int) -> None:
     assert peer.wire.written.startswith(b"HTTP/1.1 %d " % status)
 
 
-async def test_what_follows_a_body_has_the_bounds_of_a_head() -> None:
+async def test_a_head_after_a_body_has_the_same_bounds() -> None:
     for many, status in ((20, 200), (21, 431)):
         fields = b"".join(b"x-%d: 1\r\n" % at for at in range(many))
         peer = Peer(guests(headers_max=20), site)
@@ -120,7 +120,7 @@ async def test_what_follows_a_body_has_the_bounds_of_a_head() -> None:
 
 
 @pytest.mark.parametrize(("fields", "status"), [(166, 200), (167, 431)])
-async def test_what_follows_a_body_at_once_is_taken_up_to_the_bytes_of_a_head(fields: int, status: int) -> None:
+async def test_a_head_that_arrives_with_a_body_is_read_up_to_its_bound(fields: int, status: int) -> None:
     peer = Peer(guests(headers_max=1_000, header_bytes_max=1_000), site)
     await peer.send(b"POST /read HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
     answer = await peer.send(b"0\r\n" + b"a: 1\r\n" * fields + b"\r\n")
@@ -135,7 +135,7 @@ async def test_what_follows_a_body_at_once_is_taken_up_to_the_bytes_of_a_head(fi
         (b"GET / HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n", 400, b"Bad Request", b"a request has one host"),
     ],
 )
-async def test_what_is_no_request_is_answered_with_why_and_the_connection_closed(
+async def test_an_invalid_request_gets_the_reason_and_its_connection_is_closed(
     start: bytes, status: int, phrase: bytes, why: bytes
 ) -> None:
     peer = Peer(guests(header_bytes_max=1_000), site)
@@ -148,18 +148,18 @@ async def test_what_is_no_request_is_answered_with_why_and_the_connection_closed
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-async def test_a_chunked_body_is_taken_from_who_can_mean_it(version: bytes) -> None:
+async def test_a_chunked_body_is_read_only_from_a_client_of_http_1_1(version: bytes) -> None:
     peer = Peer(guests(), site)
     head = b"POST /read HTTP/%s\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n" % version
     assert (await peer.send(head)).startswith(b"HTTP/1.1 200" if version == b"1.1" else b"HTTP/1.1 400")
 
 
-# -- bodies nobody waits for ---------------------------------------------------------------------------
+# bodies that the application does not read
 
 UPLOAD = b"POST /0 HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
 
 
-async def test_a_body_that_does_not_come_after_its_answer_is_waited_for_two_seconds() -> None:
+async def test_a_late_body_after_its_response_is_awaited_for_two_seconds() -> None:
     peer = Peer(guests(), site)
     assert (await peer.send(UPLOAD % 10)).endswith(b"ok")
     await asyncio.sleep(1.5)
@@ -169,7 +169,7 @@ async def test_a_body_that_does_not_come_after_its_answer_is_waited_for_two_seco
     assert peer.lasted_s == pytest.approx(2, abs=0.1)
 
 
-async def test_a_body_that_is_in_soon_after_its_answer_costs_nothing() -> None:
+async def test_a_body_that_arrives_soon_after_its_response_keeps_the_connection() -> None:
     peer = Peer(guests(), site)
     for _ in range(2):
         assert (await peer.send(UPLOAD % 10)).endswith(b"ok")
@@ -181,7 +181,7 @@ async def test_a_body_that_is_in_soon_after_its_answer_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize(("size", "gone"), [(256 * 1024, False), (256 * 1024 + 1, True)])
-async def test_so_much_of_a_body_is_taken_in_after_its_answer_and_no_more(size: int, gone: bool) -> None:
+async def test_a_body_after_its_response_is_read_up_to_a_limit(size: int, gone: bool) -> None:
     peer = Peer(guests(), site)
     for _ in range(1 if gone else 2):
         await peer.send(UPLOAD % size)
@@ -191,7 +191,7 @@ async def test_so_much_of_a_body_is_taken_in_after_its_answer_and_no_more(size: 
         assert peer.gone is gone
 
 
-async def test_a_request_that_waits_for_its_body_is_not_hurried() -> None:
+async def test_a_request_that_reads_its_body_has_no_such_deadline() -> None:
     peer = Peer(guests(), site)
     await peer.send((UPLOAD % 10).replace(b"/0", b"/read"))
     await asyncio.sleep(30)
@@ -199,14 +199,14 @@ async def test_a_request_that_waits_for_its_body_is_not_hurried() -> None:
     assert not peer.gone
 
 
-async def test_junk_behind_an_answer_closes_without_another_word() -> None:
+async def test_malformed_bytes_after_a_response_close_the_connection_silently() -> None:
     peer = Peer(guests(), site)
     await peer.send(b"POST /0 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
     assert await peer.send(b"junk\r\n") == b""
     assert peer.gone
 
 
-# -- who may stay --------------------------------------------------------------------------------------
+# closing connections to make room
 
 
 @pytest.mark.slow
@@ -217,10 +217,10 @@ async def test_an_application_can_drop_its_client(caplog: pytest.LogCaptureFixtu
     assert caplog.records == []
 
 
-async def test_the_one_that_has_waited_longest_gives_way_and_none_at_work_does() -> None:
+async def test_the_connection_that_waited_longest_is_closed_and_one_at_work_is_not() -> None:
     crowd = guests(connections_max=3)
     first, second, third = (Peer(crowd, site) for _ in range(3))
-    await first.send(HEAD % b"0")  # waits since now, as the others do since they came
+    await first.send(HEAD % b"0")  # this one waits since now, the others since they connected
     fourth = Peer(crowd, site)
     assert (first.gone, second.gone, third.gone, fourth.gone) == (False, True, False, False)
     for peer in (third, fourth):
@@ -237,7 +237,7 @@ async def test_the_one_that_has_waited_longest_gives_way_and_none_at_work_does()
     assert (third.gone, seventh.gone) == (True, False)
 
 
-async def test_one_that_never_asked_gives_way_before_one_that_has_waited_longer_for_its_next_request() -> None:
+async def test_a_connection_without_a_request_is_closed_before_one_that_waits_for_its_next() -> None:
     crowd = guests(connections_max=2)
     kept = Peer(crowd, site)
     await kept.send(HEAD % b"0")
@@ -246,7 +246,7 @@ async def test_one_that_never_asked_gives_way_before_one_that_has_waited_longer_
     assert (kept.gone, silent.gone, another.gone) == (False, True, False)
 
 
-async def test_each_peer_has_its_own_number_and_only_its_own_give_way() -> None:
+async def test_each_peer_has_its_own_limit_and_only_its_connections_are_closed() -> None:
     crowd = guests(connections_per_peer_max=2, connections_max=5)
     ada = [Peer(crowd, site, ("ada", 1)) for _ in range(2)]
     bob = [Peer(crowd, site, ("bob", 1)) for _ in range(2)]
@@ -257,7 +257,7 @@ async def test_each_peer_has_its_own_number_and_only_its_own_give_way() -> None:
 
 
 @pytest.mark.parametrize("address", [None, "", "/run/agent.sock", ()])
-async def test_who_has_no_address_is_counted_as_local(address: Any) -> None:
+async def test_a_peer_without_an_address_counts_as_local(address: Any) -> None:
     crowd = guests()
     peer = Peer(crowd, site, address)
     assert crowd.peers == {"local": 1}
@@ -269,7 +269,7 @@ async def test_who_has_no_address_is_counted_as_local(address: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sent", [b"", HEAD % b"0", UPLOAD % 10])
-async def test_of_a_connection_that_is_gone_nothing_is_kept(sent: bytes) -> None:
+async def test_a_closed_connection_leaves_no_state(sent: bytes) -> None:
     peer = Peer(guests(), site)
     if sent:
         await peer.send(sent)
@@ -282,7 +282,7 @@ async def test_of_a_connection_that_is_gone_nothing_is_kept(sent: bytes) -> None
     assert kept() is None
 
 
-async def test_a_request_that_came_behind_another_is_at_work_when_that_is_answered() -> None:
+async def test_a_pipelined_request_is_at_work_after_the_response_before_it() -> None:
     crowd = guests(connections_max=1)
     peer = Peer(crowd, site)
     assert (await peer.send(HEAD % b"0" + HEAD % b"9")).endswith(b"ok")
@@ -295,7 +295,7 @@ async def test_a_request_that_came_behind_another_is_at_work_when_that_is_answer
 
 
 class Door:
-    """Where a server takes connections in: each try has the errno it fails with, 0 lets one in; then nobody comes."""
+    """The listening socket of a server: each accept fails with the next errno, 0 accepts one client; then it blocks."""
 
     def __init__(self, *answers: int, address: Any = ("10.0.0.1", 5)) -> None:
         self.answers, self.address = list(answers), address
@@ -325,9 +325,9 @@ class Door:
         app: Any = None,
         **limits: Any,
     ) -> list[float]:
-        """Serve for so many seconds, asked at once by all. Returns how long it was between the tries.
+        """Serve for ``seconds``; every client connects at once. Returns the seconds between the accepts.
 
-        Keeps who is left then in ``left``, and when all was over in ``ended_s``.
+        ``left`` gets the clients that are still connected, ``ended_s`` the moment at which the server ended.
         """
         loop = asyncio.get_running_loop()
         monkeypatch.setattr(loop, "sock_accept", self.sock_accept, raising=False)
@@ -343,13 +343,13 @@ class Door:
             self.left = [wire.gone_s is None for wire in self.entered]
             server.should_exit = True
             await serving
-            assert listener.fileno() == -1, "nobody can connect to a server that has ended"
+            assert listener.fileno() == -1, "the listener is closed once the server ended"
         self.ended_s = loop.time()
         return [round(after - before, 6) for before, after in pairwise(self.tried_s)]
 
 
 async def house(scope: Any, receive: Any, send: Any) -> None:
-    """An application that starts and stops, and is a site in between."""
+    """An application with a lifespan that serves a site."""
     if scope["type"] != "lifespan":
         await site(scope, receive, send)
         return
@@ -361,7 +361,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-async def test_without_a_descriptor_accepting_is_tried_again_later_and_later_up_to_a_second(
+async def test_without_a_file_descriptor_accept_is_retried_after_growing_pauses_up_to_a_second(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     door = Door(*[errno.EMFILE] * 7, 0, errno.ENFILE, 0, 0)
@@ -370,20 +370,20 @@ async def test_without_a_descriptor_accepting_is_tried_again_later_and_later_up_
     assert len(warnings(caplog)) == 1
 
 
-async def test_that_no_descriptor_is_left_is_told_once_a_minute(
+async def test_a_lack_of_file_descriptors_is_logged_once_a_minute(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await Door(*[errno.EMFILE] * 500).open(monkeypatch, 150)
     assert len(warnings(caplog)) == 3
 
 
-async def test_one_place_is_made_for_each_try_without_a_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_accept_without_a_file_descriptor_closes_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     door = Door(0, 0, 0, errno.EMFILE, errno.ENOMEM)
     await door.open(monkeypatch, 1)
     assert door.left == [False, False, True]
 
 
-async def test_a_connection_that_failed_before_it_was_taken_in_costs_nobody_a_place(
+async def test_a_connection_that_failed_before_accept_closes_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     door = Door(0, errno.ECONNABORTED, 0)
@@ -391,7 +391,7 @@ async def test_a_connection_that_failed_before_it_was_taken_in_costs_nobody_a_pl
     assert (door.left, warnings(caplog)) == ([True, True], [])
 
 
-def test_a_listener_waits_for_nobody_itself_and_keeps_no_port_that_it_could_not_have() -> None:
+def test_a_listener_does_not_block_and_frees_a_port_that_it_could_not_bind() -> None:
     with listen("127.0.0.1", 0) as listener:
         assert not listener.getblocking()
         assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
@@ -413,29 +413,29 @@ async def sick(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def nothing() -> None:
-    """Done before and after."""
+    """A lifespan that does nothing."""
 
 
 @pytest.mark.sockets
-def test_a_program_that_serves_an_application_which_will_not_start_says_so() -> None:
+def test_serving_an_application_that_fails_to_start_raises_its_error() -> None:
     with pytest.raises(ConfigError):
         serve(sick, ServerLimits(), listen("127.0.0.1", 0), on_start=nothing, on_stop=nothing)
 
 
 @pytest.mark.sockets
-async def test_an_application_that_will_not_start_is_told_by_name_and_its_port_is_free_again() -> None:
+async def test_an_application_that_fails_to_start_is_named_and_its_port_is_freed() -> None:
     listener = listen("127.0.0.1", 0)
     address = listener.getsockname()
     with pytest.raises(ConfigError):
         async with serving(sick, ServerLimits(), listener, what="the hub"):
-            pytest.fail("it was served all the same")
+            pytest.fail("it was served nevertheless")
     listen(*address).close()
 
 
 # -- a server's settings -------------------------------------------------------------------------------
 
 
-async def test_an_answer_under_way_has_five_seconds_when_the_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_response_under_way_has_five_seconds_when_the_server_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     for answer_s, ended_s, answered in ((4, 4, True), (100, 6, False)):
         began_s = asyncio.get_running_loop().time()
         door = Door(0)
@@ -444,7 +444,7 @@ async def test_an_answer_under_way_has_five_seconds_when_the_server_ends(monkeyp
         assert door.entered[0].written.endswith(b"ok") is answered
 
 
-async def test_a_connection_is_kept_for_its_next_request_as_long_as_the_limits_say(
+async def test_an_idle_connection_is_kept_for_the_seconds_in_the_limits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for seconds, kept in ((6, True), (8, False)):
@@ -453,7 +453,7 @@ async def test_a_connection_is_kept_for_its_next_request_as_long_as_the_limits_s
         assert door.left == [kept]
 
 
-async def test_a_server_does_not_name_itself_nor_log_requests_nor_believe_whom_a_header_names(
+async def test_a_server_sends_no_name_logs_no_request_and_ignores_forwarded_headers(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[Any] = []

@@ -1,4 +1,4 @@
-"""Named points: silent in production, and a handler's for as long as it is installed."""
+"""Named points: they do nothing in production, and call a handler while it is installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fleetsim.runtime import failpoints
 from fleetsim.runtime.failpoints import installed
 
 
-def test_a_handler_hears_every_point_until_it_is_taken_out() -> None:
+def test_a_handler_is_called_at_every_point_until_it_is_removed() -> None:
     heard: list[str] = []
     with installed(heard.append):
         failpoints.reached("room.before")
@@ -17,7 +17,7 @@ def test_a_handler_hears_every_point_until_it_is_taken_out() -> None:
     assert heard == ["room.before", "room.after"]
 
 
-def test_what_a_handler_raises_is_raised_at_the_point_and_the_handler_before_is_back() -> None:
+def test_the_error_of_a_handler_is_raised_at_the_point_and_the_previous_handler_returns() -> None:
     heard: list[str] = []
 
     def stop(point: str) -> None:

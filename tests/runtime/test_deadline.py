@@ -1,4 +1,4 @@
-"""Deadlines for others do not count the time in which our own loop was held up."""
+"""Deadlines for peers do not count the time in which our own loop was blocked."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from fleetsim.testbed.loop import VirtualLoop
 Made = Callable[[float], AbstractAsyncContextManager[Any]]
 
 
-def held_up(seconds: float) -> None:
-    """The loop is at something for so long and looks at nothing else."""
+def block_loop(seconds: float) -> None:
+    """Block the loop for ``seconds``."""
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
         pass
 
 
-async def heard_in_spite_of_us(deadline: Made) -> bytes:
-    """A peer answers at once, while we are held up for longer than it has to answer."""
+async def response_while_blocked(deadline: Made) -> bytes:
+    """A peer responds at once, while our loop is blocked for longer than the peer's deadline."""
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=ours)
     with theirs:
 
         def answer_and_hold_up() -> None:
             theirs.sendall(b"here")
-            held_up(0.6)
+            block_loop(0.6)
 
         asyncio.get_running_loop().call_soon(answer_and_hold_up)
         try:
@@ -47,15 +47,15 @@ async def heard_in_spite_of_us(deadline: Made) -> bytes:
 
 
 @pytest.mark.sockets
-async def test_a_peer_that_answered_while_we_were_held_up_is_heard() -> None:
+async def test_a_response_that_arrived_while_the_loop_was_blocked_is_read() -> None:
     with pytest.raises(TimeoutError):
-        await heard_in_spite_of_us(asyncio.timeout_at)  # what this is for
-    assert await heard_in_spite_of_us(Deadline) == b"here"
+        await response_while_blocked(asyncio.timeout_at)  # the reason for this module
+    assert await response_while_blocked(Deadline) == b"here"
 
 
 @pytest.mark.sockets
-async def test_an_agent_that_answered_while_the_hub_was_held_up_did_not_time_out() -> None:
-    """The agent's own machine: a plain socket whose answer the kernel has while our loop is at something else."""
+async def test_an_agent_that_responded_while_the_hub_was_blocked_does_not_time_out() -> None:
+    """The agent's own machine: a plain socket whose response the kernel has while our loop is blocked."""
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
@@ -66,7 +66,7 @@ async def test_an_agent_that_answered_while_the_hub_was_held_up_did_not_time_out
             with taken:
                 await loop.sock_recv(taken, 65_536)
                 await loop.sock_sendall(taken, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
-                held_up(2.5)
+                block_loop(2.5)
                 await asyncio.sleep(0.5)
 
         async with running_runtime() as runtime, asyncio.TaskGroup() as group:
@@ -76,7 +76,7 @@ async def test_an_agent_that_answered_while_the_hub_was_held_up_did_not_time_out
             assert reply.body == b"ok"
 
 
-async def test_an_agent_that_says_nothing_is_given_up_though_we_are_late_again_and_again() -> None:
+async def test_a_silent_agent_times_out_even_if_the_loop_is_late_again_and_again() -> None:
     loop = cast(VirtualLoop, asyncio.get_running_loop())
 
     async def late_for_ever() -> None:
@@ -95,7 +95,7 @@ async def test_an_agent_that_says_nothing_is_given_up_though_we_are_late_again_a
     assert loop.time() - began <= 0.1 * (EXTENSION_MAX + 1) + AGAIN_S + 0.1
 
 
-async def test_a_deadline_on_time_is_to_the_moment() -> None:
+async def test_a_deadline_on_an_idle_loop_is_exact() -> None:
     loop = asyncio.get_running_loop()
     deadline = Deadline(loop.time() + 10)
 
@@ -117,7 +117,7 @@ async def test_a_deadline_on_time_is_to_the_moment() -> None:
 
 
 @pytest.mark.sockets
-async def test_an_agent_that_is_silent_times_out_within_its_limits() -> None:
+async def test_a_silent_agent_times_out_within_its_limits() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         async with running_runtime() as runtime:
@@ -127,7 +127,7 @@ async def test_an_agent_that_is_silent_times_out_within_its_limits() -> None:
 
 
 async def put_off(total_s: float, *late_s: float) -> tuple[float, float | None]:
-    """By how much a deadline of so many seconds was put off by a loop that is late at each eighth of it, and when it
+    """Seconds by which a deadline was extended while the loop was late at each eighth of it, and when the deadline
     passed, if it did within an hour."""
     loop = cast(VirtualLoop, asyncio.get_running_loop())
     began = loop.time()
@@ -150,7 +150,7 @@ async def put_off(total_s: float, *late_s: float) -> tuple[float, float | None]:
     ("late_s", "extended_s"),
     [((0.04,), 0.0), ((0.06,), 0.25), ((0.2,), 0.25), ((0.75,), 0.75), ((5.0,), 5.0), ((0.06, 0.5), 0.75)],
 )
-async def test_a_deadline_is_put_off_by_as_long_as_the_loop_was_late(
+async def test_a_deadline_is_extended_by_the_seconds_that_the_loop_was_late(
     late_s: tuple[float, ...], extended_s: float
 ) -> None:
     found_s, passed_at = await put_off(8, *late_s)
@@ -158,14 +158,14 @@ async def test_a_deadline_is_put_off_by_as_long_as_the_loop_was_late(
     assert passed_at == pytest.approx(8 + extended_s, abs=0.001)
 
 
-async def test_a_deadline_that_was_left_never_comes_back() -> None:
+async def test_a_deadline_that_was_left_does_not_fire() -> None:
     async with Deadline(asyncio.get_running_loop().time() + 1) as deadline:
         pass
     await asyncio.sleep(10)
     assert not deadline.expired()
 
 
-async def test_what_we_were_late_at_one_piece_of_an_answer_is_added_to_the_time_of_the_next() -> None:
+async def test_lateness_at_one_piece_of_a_response_extends_the_deadline_of_the_next() -> None:
     loop = cast(VirtualLoop, asyncio.get_running_loop())
 
     async def pieces() -> AsyncIterator[bytes]:

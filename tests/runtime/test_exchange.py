@@ -1,4 +1,4 @@
-"""What every transport does alike: origins, heads that cost too much, bodies within their size and time."""
+"""Rules that every transport shares: origins, limits of heads, bodies within their size and time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_origin_is_scheme_host_and_port_in_one_spelling(url: str, origin: Ori
         ("h", "not an http or https URL: h"),
     ],
 )
-def test_what_has_no_origin_is_unreachable(url: str, why: str) -> None:
+def test_a_url_without_an_origin_is_unreachable(url: str, why: str) -> None:
     with pytest.raises(Unreachable) as caught:
         origin_of(url)
     assert str(caught.value) == why
@@ -74,13 +74,13 @@ def test_what_has_no_origin_is_unreachable(url: str, why: str) -> None:
         ({"content-length": "many"}, None),
     ],
 )
-def test_a_head_that_costs_too_much_is_refused(headers: dict[str, str], refusal: type[FleetsimError] | None) -> None:
+def test_a_head_over_a_limit_is_refused(headers: dict[str, str], refusal: type[FleetsimError] | None) -> None:
     with pytest.raises(refusal) if refusal else nullcontext():
         check_head(200, headers, Limits(body_bytes_max=10), "h:1")
 
 
 @pytest.mark.parametrize(("status", "known"), [(99, False), (100, True), (599, True), (600, False), (999, False)])
-def test_a_status_that_http_does_not_have_is_an_error_of_the_agent(status: int, known: bool) -> None:
+def test_a_status_outside_http_is_an_error_of_the_agent(status: int, known: bool) -> None:
     with nullcontext() if known else pytest.raises(WireError):
         check_head(status, {}, Limits(), "h:1")
 
@@ -97,7 +97,7 @@ def bounded(*chunks: bytes | float, limits: Limits) -> BoundedChunks:
     return BoundedChunks(arriving(*chunks), limits=limits, deadline=deadline_of(limits), where="h:1")
 
 
-async def test_a_body_has_its_whole_time_and_what_we_waited_besides() -> None:
+async def test_a_body_has_its_whole_deadline_plus_the_time_in_which_we_paused() -> None:
     limits = Limits(total_s=10)
     assert deadline_of(limits) == 10
     assert deadline_of(Limits(total_s=None)) is None
@@ -117,7 +117,7 @@ async def test_a_body_has_its_whole_time_and_what_we_waited_besides() -> None:
     assert [chunk async for chunk in endless] == [b"1", b"2"]
 
 
-async def test_a_timeout_that_is_somebody_elses_stays_theirs() -> None:
+async def test_a_timeout_from_outside_is_not_converted() -> None:
     async def fails() -> AsyncIterator[bytes]:
         raise TimeoutError("theirs")
         yield b""
@@ -131,24 +131,24 @@ PLACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @pytest.mark.parametrize("mark", ["\r", "\n", "\0", "é"])
-def test_a_header_that_would_begin_another_line_is_not_written(mark: str) -> None:
+def test_a_header_with_a_line_break_is_not_written(mark: str) -> None:
     assert is_writable({"x-plain": "as it is"})
     assert not is_writable({"x-value": f"a{mark}b"})
     assert not is_writable({f"x{mark}name": "a"})
 
 
 @pytest.mark.parametrize(("told", "place"), [([PLACE], PLACE), ([PLACE, PLACE], ""), ([], ""), (["no place"], "")])
-def test_a_caller_names_one_place_in_a_trace_or_none(told: list[str], place: str) -> None:
+def test_a_caller_names_at_most_one_place_in_a_trace(told: list[str], place: str) -> None:
     headers = [(b"traceparent", one.encode()) for one in told]
     assert traceparent_of(StarletteRequest({"type": "http", "headers": headers})) == place
 
 
-# -- how far a request has come ------------------------------------------------------------------------
+# how far a request has come
 
 TIMES = Limits(connect_s=3.0, first_byte_s=10.0, total_s=20.0)
 
 
-def test_an_address_may_be_so_long() -> None:
+def test_an_address_at_its_length_limit_passes() -> None:
     start = "http://h/"
     assert is_usable(start + "x" * (65_536 - len(start)))
     assert not is_usable(start + "x" * (65_537 - len(start)))

@@ -1,4 +1,4 @@
-"""Problems in a file as lines a person can act on."""
+"""Problems in a file as lines that a person can act on."""
 
 from __future__ import annotations
 
@@ -170,19 +170,19 @@ def test_a_problem_is_one_line_with_place_value_and_nearest_key(text: str, expec
     assert problems(text) == expected
 
 
-def test_problems_come_in_the_order_of_the_file_and_are_bounded() -> None:
+def test_problems_come_in_the_order_of_the_file_and_their_number_is_limited() -> None:
     text = "agents:\n" + "".join(f"  - name: {n}\n    url: http://x\n" for n in range(PROBLEMS_MAX + 10))
     found = problems(text)
     assert len(found) == PROBLEMS_MAX == 20
     assert [line.split(":")[1] for line in found] == [str(2 + 2 * n) for n in range(PROBLEMS_MAX)]
 
 
-def test_the_order_is_the_files_and_not_the_models() -> None:
+def test_the_order_is_that_of_the_file_and_not_of_the_models() -> None:
     found = problems("agents:\n  - timeoutMs: x\n    url: ftp\n    name: 5\n")
     assert [line.split(":")[1] for line in found] == ["2", "3", "4"]
 
 
-def test_a_key_that_is_missing_stands_where_its_entry_begins() -> None:
+def test_a_missing_key_is_reported_where_its_entry_begins() -> None:
     found = problems("agents:\n  - name: a\n    url: http://x\n    zzz: 1\n  - name: b\n  - url: ftp\n    name: c\n")
     assert [line.split(":")[1] for line in found] == ["4", "5", "6"]
 
@@ -204,14 +204,14 @@ def test_the_value_of_a_variable_is_never_shown() -> None:
     assert found.endswith("'${SECRET}'")
 
 
-def test_what_is_named_like_a_secret_is_not_shown() -> None:
+def test_a_value_with_the_name_of_a_secret_is_not_shown() -> None:
     (found,) = problems(agent(apiKeyEnv="[s3cr3t]"))
     assert "s3cr3t" not in found
     (found,) = problems(agent(auth="123456"))
     assert found.startswith("a.yaml:4:11: 'auth' ")
 
 
-def test_hostile_text_in_a_file_cannot_reach_the_terminal() -> None:
+def test_control_characters_in_a_file_cannot_reach_the_terminal() -> None:
     found = problems(agent(timeoutMs='"\\x1b[2J\\u202e"')) + problems('agents: []\n"a\\x1b[31m": 1')
     assert all("\x1b" not in line and "\u202e" not in line and "\n" not in line for line in found)
 
@@ -228,11 +228,11 @@ def test_problems_combine_into_one_error_of_several_lines() -> None:
     ("key", "expected"),
     [("descrption", "description"), ("API-KEY-ENV", "apiKeyEnv"), ("timeout", "timeoutMs"), ("qqqq", None), ("", None)],
 )
-def test_the_nearest_key_is_found(key: str, expected: str | None) -> None:
+def test_the_nearest_key_is_suggested(key: str, expected: str | None) -> None:
     assert nearest(key, ["description", "apiKeyEnv", "timeoutMs", "name"]) == expected
 
 
-def test_no_valid_key_means_no_hint() -> None:
+def test_without_valid_keys_there_is_no_suggestion() -> None:
     assert did_you_mean("x", []) == ""
 
 
@@ -297,7 +297,7 @@ def told(text: str) -> list[str]:
         ),
     ],
 )
-def test_a_problem_inside_lists_mappings_and_unions_is_told_at_its_place(text: str, expected: list[str]) -> None:
+def test_a_problem_inside_lists_mappings_and_unions_is_reported_at_its_place(text: str, expected: list[str]) -> None:
     assert told(text) == expected
 
 
@@ -308,7 +308,7 @@ def test_a_long_key_is_cut_before_it_is_compared_and_shown() -> None:
 
 
 @pytest.mark.parametrize("name", ["apiKey", "TOKEN", "clientSecret", "password", "credentials", "authorization"])
-def test_a_value_below_a_name_like_a_secrets_is_not_shown(name: str) -> None:
+def test_a_value_below_a_key_with_the_name_of_a_secret_is_not_shown(name: str) -> None:
     class Kept(Strict):
         value: dict[str, int]
 
@@ -337,7 +337,7 @@ class Channel(Strict):
         ("{}", "a.yaml:1:7: 'sink' has no kind (one of command, log)"),
     ],
 )
-def test_what_has_no_kind_is_told_which_there_are_and_what_may_be_meant(sink: str, said: str) -> None:
+def test_a_missing_kind_lists_the_known_kinds_and_the_likely_one(sink: str, said: str) -> None:
     document = load(f"sink: {sink}", "a.yaml")
     with pytest.raises(ValidationError) as raised:
         Channel.model_validate(document.value)

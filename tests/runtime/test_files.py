@@ -1,4 +1,4 @@
-"""Files on disk: caps, refusals, digests, atomic replacement (F-48)."""
+"""Files on disk: limits, refusals, digests, atomic replacement (F-48)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.files import IRREGULAR, DiskFiles
 
-pytestmark = pytest.mark.sockets  # threads: the machine's own loop
+pytestmark = pytest.mark.sockets  # threads need the machine's own loop
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("size", "passes"), [(9, True), (10, True), (11, False)])
-async def test_a_file_is_read_up_to_its_cap(files: DiskFiles, tmp_path: Path, size: int, passes: bool) -> None:
+async def test_a_file_is_read_up_to_its_limit(files: DiskFiles, tmp_path: Path, size: int, passes: bool) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"x" * size)
     if passes:
@@ -38,7 +38,7 @@ async def test_a_file_is_read_up_to_its_cap(files: DiskFiles, tmp_path: Path, si
             await files.read(path, bytes_max=10)
 
 
-async def test_one_file_is_stamped_as_in_its_folder_hidden_or_not(files: DiskFiles, tmp_path: Path) -> None:
+async def test_one_file_has_the_same_stamp_alone_and_in_its_folder(files: DiskFiles, tmp_path: Path) -> None:
     for name in ("a.yaml", ".a.yaml"):
         (tmp_path / name).write_text("x")
     (listed,) = await files.listing(tmp_path, suffixes=(".yaml",))
@@ -53,7 +53,7 @@ async def test_one_file_is_stamped_as_in_its_folder_hidden_or_not(files: DiskFil
     assert await files.stamp(tmp_path / "none") is None
 
 
-async def test_what_is_no_regular_file_is_refused_without_waiting(files: DiskFiles, tmp_path: Path) -> None:
+async def test_an_irregular_file_is_refused_without_blocking(files: DiskFiles, tmp_path: Path) -> None:
     (tmp_path / "real").write_text("secret")
     (tmp_path / "link").symlink_to(tmp_path / "real")
     (tmp_path / "dangling").symlink_to(tmp_path / "none")
@@ -66,12 +66,12 @@ async def test_what_is_no_regular_file_is_refused_without_waiting(files: DiskFil
         await files.read(Path("/dev/zero"), bytes_max=100)
 
 
-async def test_a_file_that_may_not_be_read_says_so(files: DiskFiles, tmp_path: Path) -> None:
+async def test_a_file_without_read_permission_is_an_error_that_says_so(files: DiskFiles, tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         await files.read(tmp_path / "missing", bytes_max=1)
 
 
-async def test_a_listing_is_sorted_digested_and_marks_what_is_irregular(files: DiskFiles, tmp_path: Path) -> None:
+async def test_a_listing_is_sorted_and_digested_and_marks_irregular_files(files: DiskFiles, tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text("b")
     (tmp_path / "a.yml").write_text("b")
     (tmp_path / "c.txt").write_text("c")
@@ -92,12 +92,12 @@ async def test_an_edit_of_the_same_size_changes_the_digest(files: DiskFiles, tmp
     assert await files.listing(tmp_path, suffixes=(".yaml",)) != before
 
 
-async def test_a_folder_that_cannot_be_listed_says_so(files: DiskFiles, tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_listed_is_an_error_that_says_so(files: DiskFiles, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="none"):
         await files.listing(tmp_path / "none", suffixes=(".yaml",))
 
 
-async def test_a_write_replaces_whole_with_the_mode_asked_for(files: DiskFiles, tmp_path: Path) -> None:
+async def test_a_write_replaces_the_whole_file_with_the_requested_mode(files: DiskFiles, tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_text("old")
     path.chmod(0o644)
@@ -109,7 +109,7 @@ async def test_a_write_replaces_whole_with_the_mode_asked_for(files: DiskFiles, 
     assert names(tmp_path) == ["key"]
 
 
-async def test_a_write_replaces_a_link_and_not_what_it_points_to(files: DiskFiles, tmp_path: Path) -> None:
+async def test_a_write_replaces_a_link_and_not_its_target(files: DiskFiles, tmp_path: Path) -> None:
     (tmp_path / "target").write_text("kept")
     (tmp_path / "link").symlink_to(tmp_path / "target")
     await files.write(tmp_path / "link", b"new")
@@ -117,7 +117,7 @@ async def test_a_write_replaces_a_link_and_not_what_it_points_to(files: DiskFile
     assert not (tmp_path / "link").is_symlink()
 
 
-async def test_a_write_that_fails_leaves_nothing_behind(files: DiskFiles, tmp_path: Path) -> None:
+async def test_a_failed_write_leaves_no_file(files: DiskFiles, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "full").mkdir()
     with pytest.raises(ConfigError):
@@ -127,7 +127,7 @@ async def test_a_write_that_fails_leaves_nothing_behind(files: DiskFiles, tmp_pa
     assert names(tmp_path) == ["folder"]
 
 
-async def test_removing_twice_is_removing(files: DiskFiles, tmp_path: Path) -> None:
+async def test_removing_a_file_twice_is_no_error(files: DiskFiles, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x")
     await files.remove(tmp_path / "a")
     await files.remove(tmp_path / "a")
@@ -145,9 +145,7 @@ async def test_the_folders_in_a_folder_are_listed_by_name_without_hidden_ones_an
     assert await files.folders(tmp_path / "none") == ()
 
 
-async def test_a_new_file_is_written_with_its_folders_and_none_is_written_over(
-    files: DiskFiles, tmp_path: Path
-) -> None:
+async def test_a_new_file_is_written_with_its_folders_and_never_replaces_one(files: DiskFiles, tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "a"
     assert await files.create(path, b"first") is True
     assert await files.create(path, b"second") is False
@@ -158,7 +156,7 @@ async def test_a_new_file_is_written_with_its_folders_and_none_is_written_over(
     assert names(path.parent) == ["a", "b"]
 
 
-async def test_where_files_cannot_be_linked_a_new_one_is_written_whole_and_none_written_over(
+async def test_without_links_a_new_file_is_written_whole_and_never_replaces_one(
     files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(source: str, target: Path) -> None:
@@ -172,14 +170,14 @@ async def test_where_files_cannot_be_linked_a_new_one_is_written_whole_and_none_
     assert names(tmp_path) == ["a"]
 
 
-async def test_a_file_that_cannot_be_made_says_so_and_leaves_nothing_behind(files: DiskFiles, tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_created_is_an_error_and_leaves_no_file(files: DiskFiles, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(ConfigError, match="file"):
         await files.create(tmp_path / "file" / "a", b"x")
     assert names(tmp_path) == ["file"]
 
 
-async def test_a_file_replaced_keeps_its_mode_if_none_is_asked_for(files: DiskFiles, tmp_path: Path) -> None:
+async def test_a_replaced_file_keeps_its_mode_unless_one_is_requested(files: DiskFiles, tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("old")
     path.chmod(0o644)
@@ -188,7 +186,9 @@ async def test_a_file_replaced_keeps_its_mode_if_none_is_asked_for(files: DiskFi
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o601])
-async def test_a_private_file_is_read_only_if_nobody_else_can(files: DiskFiles, tmp_path: Path, mode: int) -> None:
+async def test_a_private_file_is_read_only_if_it_is_the_owners_alone(
+    files: DiskFiles, tmp_path: Path, mode: int
+) -> None:
     path = tmp_path / "key"
     path.write_text("secret")
     path.chmod(mode)
@@ -199,7 +199,7 @@ async def test_a_private_file_is_read_only_if_nobody_else_can(files: DiskFiles, 
     assert await files.read(path, bytes_max=10, private=True) == b"secret"
 
 
-async def test_a_file_of_which_not_all_can_be_written_leaves_nothing_behind(
+async def test_a_file_that_cannot_be_written_whole_leaves_no_file(
     files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(descriptor: int) -> None:
@@ -213,10 +213,10 @@ async def test_a_file_of_which_not_all_can_be_written_leaves_nothing_behind(
     assert names(tmp_path) == []
 
 
-async def test_a_file_is_on_the_disk_before_its_name_and_its_name_before_anybody_is_told(
+async def test_a_file_is_synced_before_its_name_and_its_name_before_the_return(
     files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether a loss of power leaves it shows in the order of what the system is told."""
+    """The order of the system calls shows whether the file survives a loss of power."""
     told: list[str] = []
     sync, replace, link = os.fsync, os.replace, os.link
 
@@ -237,9 +237,9 @@ async def test_a_file_is_on_the_disk_before_its_name_and_its_name_before_anybody
     assert told == ["3 bytes", "name", "folder", "5 bytes", "name", "folder"]
 
 
-async def test_no_descriptor_is_left_open_whether_a_file_is_taken_or_refused(files: DiskFiles, tmp_path: Path) -> None:
+async def test_no_descriptor_stays_open_after_a_file_is_accepted_or_refused(files: DiskFiles, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    await files.write(tmp_path / "a", b"x")  # the threads, and what they open, are there from now on
+    await files.write(tmp_path / "a", b"x")  # from here on, the threads and their descriptors exist
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(8):
         await files.write(tmp_path / "a", b"x")
@@ -251,7 +251,7 @@ async def test_no_descriptor_is_left_open_whether_a_file_is_taken_or_refused(fil
 
 
 @pytest.mark.sockets
-async def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+async def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reading = asyncio.ensure_future(asyncio.to_thread(pipe.read_bytes))
@@ -260,7 +260,7 @@ async def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-async def test_an_open_file_is_written_to_by_its_descriptor(tmp_path: Path) -> None:
+async def test_a_path_to_an_open_descriptor_is_written_through_it(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         log.write(b"before ")
         log.flush()

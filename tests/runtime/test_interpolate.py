@@ -1,4 +1,4 @@
-"""Environment variables in text values: only there, only after parsing, never shown (T-37)."""
+"""Environment variables in text values: only in values, only after parsing, never shown (T-37)."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ ENV = {"HOST": "example.com", "EMPTY": "", "ODD": "a: [${HOST}]\n- b", "API_KEY"
         ("${ODD}", "a: [${HOST}]\n- b"),
     ],
 )
-def test_a_reference_is_replaced_by_its_value_and_nothing_more(text: str, value: str) -> None:
+def test_a_reference_is_replaced_by_its_value_once(text: str, value: str) -> None:
     document = load(f"a: '{text}'", "f.yaml")
     got = interpolate(document, ENV)
     assert got.document.value == {"a": value}
     assert got.missing == ()
-    assert document.value == {"a": text}  # what was written stays for messages
+    assert document.value == {"a": text}  # messages show the text as it was written
 
 
-def test_keys_and_other_types_are_left_alone() -> None:
+def test_keys_and_values_of_other_types_stay_unchanged() -> None:
     document = load("${HOST}: 1\nb: [true, 2, '${HOST}']", "f.yaml")
     assert interpolate(document, ENV).document.value == {"${HOST}": 1, "b": [True, 2, "example.com"]}
 
 
-def test_a_whole_document_of_text_is_a_value_too() -> None:
+def test_a_document_that_is_one_text_is_a_value_too() -> None:
     assert interpolate(load("'${HOST}'", "f.yaml"), ENV).document.value == "example.com"
 
 
-def test_a_missing_variable_is_told_with_its_place_and_left_as_written() -> None:
+def test_a_missing_variable_is_reported_with_its_place_and_left_as_written() -> None:
     got = interpolate(load("a:\n  - url: http://${NOPE}/", "f.yaml"), ENV)
     assert got.document.value == {"a": [{"url": "http://${NOPE}/"}]}
     (missing,) = got.missing
@@ -54,19 +54,19 @@ def test_a_missing_variable_is_told_with_its_place_and_left_as_written() -> None
 
 
 @pytest.mark.parametrize("text", ["${", "${}", "${1A}", "${A B}", "${A", "${A:+x}", "${A:-${B}}", "x ${HOST} ${"])
-def test_a_reference_that_is_none_is_an_error(text: str) -> None:
+def test_a_malformed_reference_is_an_error(text: str) -> None:
     with pytest.raises(ConfigError, match=r"f\.yaml:1:4"):
         interpolate(load(f"a: '{text}'", "f.yaml"), {"A": "1"})
 
 
 @pytest.mark.parametrize("text", ["${home}", "${API_KEY}"])
-def test_a_name_outside_the_allowed_ones_is_refused_and_its_value_not_shown(text: str) -> None:
+def test_a_name_that_is_not_allowed_is_refused_and_its_value_not_shown(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         interpolate(load(f"a: '{text}'", "f.yaml"), {**ENV, "home": "s3cr3t"}, names=re.compile("FLEET_.*|HOST"))
     assert "s3cr3t" not in str(caught.value)
 
 
-def test_only_the_places_asked_for_are_filled_in() -> None:
+def test_only_the_requested_places_are_filled_in() -> None:
     document = load("url: ${HOST}\ndescription: ${HOST} ${", "f.yaml")
     got = interpolate(document, ENV, where=lambda path: path == ("url",))
     assert got.document.value == {"url": "example.com", "description": "${HOST} ${"}
@@ -77,7 +77,7 @@ def test_a_value_that_grows_too_long_is_refused() -> None:
         interpolate(load("a: ${BIG}", "f.yaml"), {"BIG": "x" * 9_000})
 
 
-def test_a_value_may_be_8192_characters_long_once_filled_in() -> None:
+def test_a_filled_in_value_may_be_8192_characters_long() -> None:
     document = load("a: 'x${LONG}'", "f.yaml")
     assert interpolate(document, {"LONG": "y" * 8_191}).document.value == {"a": "x" + "y" * 8_191}
     with pytest.raises(ConfigError) as caught:

@@ -1,4 +1,4 @@
-"""Which addresses only this machine reaches."""
+"""Addresses that only this machine can reach."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an application is told over one connection of our server, what it may answer, and how much is held for it."""
+"""One connection of our server: the messages that an application receives and may send, and the bytes held for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sending(*messages: dict[str, Any]) -> Any:
 
 
 class Reader:
-    """An application that reads a piece of its body each time it is told to, and ends when there is no more."""
+    """An application that reads one piece of its body for each release of ``go``, and returns after the last one."""
 
     def __init__(self) -> None:
         self.told: list[dict[str, Any]] = []
@@ -44,10 +44,10 @@ class Reader:
         await send(OK)
 
 
-# -- what an application is told -----------------------------------------------------------------------
+# messages to the application
 
 
-async def test_an_application_is_told_of_a_request_as_asgi_says() -> None:
+async def test_an_application_receives_a_request_in_the_form_of_asgi() -> None:
     reader = Reader()
     peer = Peer(guests(), reader, state={"a": 1})
     await peer.send(b"GET /a%20b?c=%20d HTTP/1.1\r\nHost: x\r\nX: Y\r\n\r\n")
@@ -70,7 +70,7 @@ async def test_an_application_is_told_of_a_request_as_asgi_says() -> None:
     }
 
 
-async def test_a_body_is_said_to_be_whole_once_all_of_it_is_there() -> None:
+async def test_a_body_is_marked_complete_with_its_last_byte() -> None:
     reader = Reader()
     peer = Peer(guests(), reader)
     await peer.send(CHUNKED % b"" + b"2\r\nhi\r\n")
@@ -80,8 +80,8 @@ async def test_a_body_is_said_to_be_whole_once_all_of_it_is_there() -> None:
     assert whole() is True
 
 
-async def test_who_breaks_off_a_body_is_gone_for_the_application_at_once() -> None:
-    """Even while a peer that does not read keeps the connection from its end."""
+async def test_an_application_sees_at_once_that_a_client_broke_off_its_body() -> None:
+    """Also while a peer that does not read keeps the connection open."""
     reader = Reader()
     peer = Peer(guests(), reader)
     peer.wire.flushes_s = 60
@@ -92,7 +92,7 @@ async def test_who_breaks_off_a_body_is_gone_for_the_application_at_once() -> No
     assert reader.told == [{"type": "http.disconnect"}]
 
 
-async def test_an_application_that_waits_to_write_hears_that_its_client_left() -> None:
+async def test_an_application_that_waits_to_write_sees_that_its_client_left() -> None:
     peer = Peer(guests(), site)
     peer.protocol.pause_writing()
     await peer.send(NEXT)
@@ -103,7 +103,7 @@ async def test_an_application_that_waits_to_write_hears_that_its_client_left() -
     assert peer.wire.written == b""
 
 
-async def test_what_a_client_does_not_read_is_not_written() -> None:
+async def test_an_application_pauses_while_the_client_does_not_read() -> None:
     peer = Peer(guests(), site)
     peer.protocol.pause_writing()
     assert await peer.send(NEXT) == b""
@@ -111,7 +111,7 @@ async def test_what_a_client_does_not_read_is_not_written() -> None:
     assert (await peer.send(b"")).endswith(b"ok")
 
 
-async def test_nothing_is_written_to_a_client_that_is_leaving(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_response_to_a_client_that_is_leaving_is_not_written(caplog: pytest.LogCaptureFixture) -> None:
     peer = Peer(guests(), site)
     peer.wire.flushes_s = 60
     await peer.send(HEAD % b"9")
@@ -122,7 +122,7 @@ async def test_nothing_is_written_to_a_client_that_is_leaving(caplog: pytest.Log
     assert caplog.records == []
 
 
-async def test_who_listens_for_the_client_to_leave_is_told_when_the_answer_is_complete() -> None:
+async def test_an_application_that_listens_for_a_disconnect_gets_one_after_its_response() -> None:
     heard: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -142,21 +142,21 @@ async def test_who_listens_for_the_client_to_leave_is_told_when_the_answer_is_co
     assert not peer.gone
 
 
-# -- going on with a body ------------------------------------------------------------------------------
+# 100 Continue
 
 
 @pytest.mark.parametrize(
     ("version", "expected", "told"),
     [(b"1.1", b"100-continue", True), (b"1.0", b"100-continue", False), (b"1.1", b"more", False)],
 )
-async def test_only_who_can_mean_it_is_told_to_go_on(version: bytes, expected: bytes, told: bool) -> None:
+async def test_only_a_client_of_http_1_1_gets_100_continue(version: bytes, expected: bytes, told: bool) -> None:
     peer = Peer(guests(), site)
     answer = await peer.send(EXPECTING % (version, expected))
     assert answer == (b"HTTP/1.1 100 Continue\r\n\r\n" if told else b"")
     assert (await peer.send(b"hi")).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_a_piece_of_a_body_is_there_for_the_application_at_once() -> None:
+async def test_a_piece_of_a_body_reaches_the_application_at_once() -> None:
     reader = Reader()
     peer = Peer(guests(), reader)
     await peer.send(CHUNKED % b"")
@@ -168,7 +168,7 @@ async def test_a_piece_of_a_body_is_there_for_the_application_at_once() -> None:
 
 
 @pytest.mark.parametrize("more", [0, 1])
-async def test_so_much_of_a_body_is_held_and_no_more_is_read_until_the_application_asks(more: int) -> None:
+async def test_reading_pauses_at_the_buffer_limit_until_the_application_reads(more: int) -> None:
     reader = Reader()
     peer = Peer(guests(), reader)
     size = HIGH_WATER_LIMIT + more
@@ -177,7 +177,7 @@ async def test_so_much_of_a_body_is_held_and_no_more_is_read_until_the_applicati
     assert not peer.wire.paused
     await peer.send(b"x")
     assert peer.wire.paused is bool(more)
-    for _ in range(2):  # it takes what is there, and waits for what is not
+    for _ in range(2):  # it reads the bytes that have arrived, and waits for the rest
         reader.go.release()
         await peer.send(b"")
     assert not peer.wire.paused
@@ -185,7 +185,7 @@ async def test_so_much_of_a_body_is_held_and_no_more_is_read_until_the_applicati
     assert [len(message["body"]) for message in reader.told] == [size, 10]
 
 
-async def test_nothing_is_read_of_a_request_behind_another_until_that_is_answered() -> None:
+async def test_a_pipelined_request_is_not_read_before_the_response_to_the_first() -> None:
     peer = Peer(guests(), site)
     await peer.send(HEAD % b"9" + NEXT)
     assert peer.wire.paused
@@ -194,7 +194,7 @@ async def test_nothing_is_read_of_a_request_behind_another_until_that_is_answere
     assert peer.wire.written.count(b"HTTP/1.1 200 ") == 2
 
 
-async def test_what_comes_behind_a_body_nobody_read_is_the_end() -> None:
+async def test_bytes_after_an_unread_body_end_the_connection() -> None:
     peer = Peer(guests(), site)
     assert (await peer.send(CHUNKED % b"0")).startswith(b"HTTP/1.1 200 ")
     assert await peer.send(b"0\r\n\r\n" + NEXT) == b""
@@ -202,26 +202,26 @@ async def test_what_comes_behind_a_body_nobody_read_is_the_end() -> None:
     assert not peer.wire.aborted
 
 
-# -- what an application may answer --------------------------------------------------------------------
+# messages from the application
 
 
 @pytest.mark.parametrize(
     "headers", [[(b"connection", b"keep-alive")], [(b"x", b"close")]], ids=["another word", "another header"]
 )
-async def test_only_an_answer_that_says_so_ends_its_connection(headers: list[tuple[bytes, bytes]]) -> None:
+async def test_only_a_response_with_connection_close_ends_its_connection(headers: list[tuple[bytes, bytes]]) -> None:
     peer = Peer(guests(), sending({**START, "headers": [*START["headers"], *headers]}, OK))
     for _ in range(2):
         assert (await peer.send(NEXT)).endswith(b"ok")
     assert not peer.gone
 
 
-async def test_every_header_of_an_answer_is_sent_but_how_it_is_framed() -> None:
+async def test_every_header_of_a_response_is_sent_except_its_framing() -> None:
     headers = [(b"transfer-encoding", b"gzip"), *START["headers"], (b"x", b"1"), (b"x", b"2")]
     peer = Peer(guests(), sending({**START, "headers": headers}, OK))
     assert await peer.send(NEXT) == b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx: 1\r\nx: 2\r\n\r\nok"
 
 
-async def test_an_answer_of_no_body_may_say_how_long_it_would_have_been() -> None:
+async def test_a_response_without_a_body_may_declare_a_length() -> None:
     peer = Peer(guests(), sending({**START, "status": 304}, {"type": "http.response.body"}))
     for _ in range(2):
         answer = await peer.send(NEXT)
@@ -230,7 +230,7 @@ async def test_an_answer_of_no_body_may_say_how_long_it_would_have_been() -> Non
     assert not peer.gone
 
 
-async def test_an_answer_to_head_has_no_body_however_long_it_would_have_been() -> None:
+async def test_a_response_to_head_has_no_body_but_may_declare_its_length() -> None:
     peer = Peer(guests(), sending(CHUNKS, OK))
     for _ in range(2):
         answer = await peer.send(NEXT.replace(b"GET", b"HEAD"))
@@ -239,13 +239,13 @@ async def test_an_answer_to_head_has_no_body_however_long_it_would_have_been() -
     assert not peer.gone
 
 
-async def test_a_status_without_a_name_is_answered() -> None:
+async def test_a_status_without_a_reason_phrase_is_sent() -> None:
     peer = Peer(guests(), sending({**START, "status": 599}, OK))
     assert (await peer.send(NEXT)).startswith(b"HTTP/1.1 599 \r\n")
 
 
 @pytest.mark.parametrize("within", [b"\r", b"\n", b"\0", b"\r\n"])
-async def test_a_header_that_would_be_two_is_not_sent(within: bytes) -> None:
+async def test_a_header_with_a_line_break_is_not_sent(within: bytes) -> None:
     peer = Peer(guests(), sending({**START, "headers": [(b"x", b"1" + within + b"set-cookie: 2")]}, OK))
     assert await peer.send(NEXT) == b""
     assert peer.gone
@@ -253,9 +253,7 @@ async def test_a_header_that_would_be_two_is_not_sent(within: bytes) -> None:
 
 @pytest.mark.parametrize("more", [OK, START, {"type": "http.response.trailers"}])
 @pytest.mark.parametrize("start", [START, CHUNKS], ids=["by length", "in chunks"])
-async def test_of_what_is_said_behind_the_end_of_an_answer_nothing_is_sent(
-    start: dict[str, Any], more: dict[str, Any]
-) -> None:
+async def test_bytes_after_the_end_of_a_response_are_not_sent(start: dict[str, Any], more: dict[str, Any]) -> None:
     peer = Peer(guests(), sending(start, OK, more))
     answer = await peer.send(NEXT)
     assert answer.partition(b"\r\n\r\n")[2] == (b"ok" if start is START else b"2\r\nok\r\n0\r\n\r\n")
@@ -263,7 +261,7 @@ async def test_of_what_is_said_behind_the_end_of_an_answer_nothing_is_sent(
 
 
 @pytest.mark.parametrize("start", [START, CHUNKS], ids=["by length", "in chunks"])
-async def test_an_answer_that_begins_twice_is_cut_off(start: dict[str, Any]) -> None:
+async def test_a_response_that_begins_twice_is_cut_off(start: dict[str, Any]) -> None:
     peer = Peer(guests(), sending(start, start))
     answer = await peer.send(NEXT)
     assert answer.partition(b"\r\n\r\n")[2] == b""
@@ -271,13 +269,13 @@ async def test_an_answer_that_begins_twice_is_cut_off(start: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("first", [OK, {"type": "http.response.trailers"}])
-async def test_an_answer_that_does_not_begin_with_its_head_is_an_error(first: dict[str, Any]) -> None:
+async def test_a_response_that_does_not_begin_with_its_head_is_an_error(first: dict[str, Any]) -> None:
     peer = Peer(guests(), sending(first, START, OK))
     assert (await peer.send(NEXT)).startswith(b"HTTP/1.1 500 ")
     assert peer.gone
 
 
-async def test_an_application_that_is_stopped_ends_its_connection_and_is_stopped() -> None:
+async def test_a_cancelled_application_ends_its_connection() -> None:
     peer = Peer(guests(), site)
     await peer.send(HEAD % b"9")
     (task,) = peer.protocol.state.tasks
@@ -288,7 +286,7 @@ async def test_an_application_that_is_stopped_ends_its_connection_and_is_stopped
     assert peer.wire.written == b""
 
 
-async def test_a_server_that_stops_closes_who_waits_and_lets_the_others_end() -> None:
+async def test_a_stopping_server_closes_idle_connections_and_lets_the_others_end() -> None:
     waiting, busy = (Peer(guests(), site) for _ in range(2))
     await waiting.send(NEXT)
     await busy.send(HEAD % b"9")
@@ -307,7 +305,7 @@ async def test_a_server_that_stops_closes_who_waits_and_lets_the_others_end() ->
 # -- time ----------------------------------------------------------------------------------------------
 
 
-async def test_a_connection_that_asks_nothing_is_closed_so_long_after_its_last_answer() -> None:
+async def test_an_idle_connection_is_closed_a_fixed_time_after_its_last_response() -> None:
     peer = Peer(guests(keep_alive_s=60.0), site)
     await peer.send(NEXT)
     await asyncio.sleep(40)
@@ -317,7 +315,7 @@ async def test_a_connection_that_asks_nothing_is_closed_so_long_after_its_last_a
     assert not peer.wire.aborted
 
 
-async def test_a_request_at_work_when_the_time_is_over_gives_the_connection_that_time_again() -> None:
+async def test_a_request_at_work_when_the_idle_time_ends_renews_it() -> None:
     peer = Peer(guests(keep_alive_s=60.0), site)
     await peer.send(NEXT)
     await asyncio.sleep(50)
@@ -327,7 +325,7 @@ async def test_a_request_at_work_when_the_time_is_over_gives_the_connection_that
     assert peer.lasted_s == pytest.approx(130, abs=0.1)
 
 
-async def test_a_head_that_began_behind_a_request_has_its_time_from_that_ones_answer_on() -> None:
+async def test_the_deadline_of_a_pipelined_head_starts_with_the_response_before_it() -> None:
     peer = Peer(guests(header_deadline_s=5.0), site)
     await peer.send(HEAD % b"9" + b"G")
     await asyncio.sleep(20)
@@ -338,7 +336,7 @@ async def test_a_head_that_began_behind_a_request_has_its_time_from_that_ones_an
 # -- room ----------------------------------------------------------------------------------------------
 
 
-async def test_of_connections_that_come_in_one_turn_no_more_than_fit_are_let_in() -> None:
+async def test_connections_accepted_in_one_turn_stay_within_the_limit() -> None:
     crowd = guests(connections_max=2)
     lines = [Peer(crowd, site) for _ in range(5)]
     assert crowd.peers.total() == 2

@@ -46,7 +46,7 @@ def test_ids_and_secrets_do_not_repeat_and_secrets_hold_256_bits() -> None:
     assert len(ids.secret()) == 43
 
 
-def test_a_stretch_of_work_is_what_the_thread_had_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_work_clock_counts_the_processor_time_of_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     wall_s, had_s, asked = 10.0, 3.0, 0
 
     def thread_time() -> float:
@@ -65,9 +65,9 @@ def test_a_stretch_of_work_is_what_the_thread_had_of_the_processor(monkeypatch: 
     assert asked == 4, "twice for each long one, and for short ones but the first not at all"
 
 
-def test_rooms_draw_from_streams_of_their_own() -> None:
+def test_each_owner_draws_from_its_own_random_stream() -> None:
     one, two = SystemRng(7), SystemRng(7)
-    one.stream("other").random()  # a draw in one room does not shift another
+    one.stream("other").random()  # a draw from one stream does not shift another
     assert one.stream("a").random() == two.stream("a").random()
     assert one.stream("a") is one.stream("a")
     assert SystemRng(7).stream("a").random() != SystemRng(8).stream("a").random()
@@ -93,7 +93,7 @@ async def test_a_name_that_cannot_be_resolved_is_unreachable(host: str) -> None:
     resolver.close()
 
 
-async def test_a_slow_name_server_costs_its_limit_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_name_server_costs_at_most_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
 
     def slow(*_: object, **__: object) -> list[object]:
@@ -109,7 +109,7 @@ async def test_a_slow_name_server_costs_its_limit_and_no_more(monkeypatch: pytes
     resolver.close()
 
 
-async def test_a_running_runtime_serves_and_closes_everything() -> None:
+async def test_a_running_runtime_serves_requests_and_closes_everything() -> None:
     async def handler(peer: Peer) -> None:
         await peer.reply()
 

@@ -1,4 +1,4 @@
-"""Large answers in pieces: the same bytes, whatever is in them, and no patience for who does not read."""
+"""Large responses in pieces: the same bytes for any content, and a deadline for a client that does not read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.agent.environment import said
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES, 3 * PIECE_BYTES - 1])
-async def test_an_answer_of_any_size_arrives_whole_and_ends_once(size: int) -> None:
+async def test_a_response_of_any_size_arrives_whole_and_ends_once(size: int) -> None:
     body, sent = bytes(n % 251 for n in range(size)), list[Any]()
 
     async def send(message: Any) -> None:
@@ -30,7 +30,7 @@ async def test_an_answer_of_any_size_arrives_whole_and_ends_once(size: int) -> N
     assert max(len(message["body"]) for message in told) <= PIECE_BYTES
 
 
-async def test_a_large_answer_that_is_not_read_costs_its_connection() -> None:
+async def test_a_large_response_that_is_not_read_ends_its_connection() -> None:
     sent: list[Any] = []
     dropped: list[bool] = []
 
@@ -60,7 +60,7 @@ class OneEvent:
     about, ready = "one event", True
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Release nothing."""
 
     async def events(self) -> AsyncGenerator[TaskEvent | None, None]:
         yield DirectReply(message=said("x"))
@@ -71,7 +71,7 @@ async def never() -> Any:
     return {"type": "http.disconnect"}
 
 
-async def test_a_stream_ends_with_its_last_event_though_the_client_stays() -> None:
+async def test_a_stream_ends_with_its_last_event_while_the_client_stays() -> None:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -125,7 +125,7 @@ async def test_a_stream_ends_when_its_client_leaves_or_does_not_read(at: int) ->
         assert dropped == [True]
 
 
-async def test_an_answer_is_worked_out_as_long_as_somebody_waits_for_it() -> None:
+async def test_an_application_is_cancelled_when_its_client_leaves() -> None:
     async def answer() -> str:
         await asyncio.sleep(10)
         return "done"

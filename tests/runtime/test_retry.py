@@ -1,4 +1,4 @@
-"""Retry-After and jitter."""
+"""Reading Retry-After, and jitter."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
         ("x" * 1000, None),
     ],
 )
-def test_both_forms_are_read_and_garbage_is_ignored(text: str, seconds: float | None) -> None:
+def test_both_forms_of_retry_after_are_read_and_malformed_ones_ignored(text: str, seconds: float | None) -> None:
     assert retry_after_s({"retry-after": text}, NOW) == seconds
 
 
-def test_no_header_is_no_wish() -> None:
+def test_a_missing_header_gives_no_delay() -> None:
     assert retry_after_s({}, NOW) is None
 
 
 @given(st.text(max_size=40))
-def test_whatever_is_sent_is_a_number_of_seconds_or_nothing(text: str) -> None:
+def test_any_header_gives_a_number_of_seconds_or_none(text: str) -> None:
     found = retry_after_s({"retry-after": text}, NOW)
     assert found is None or found >= 0
 

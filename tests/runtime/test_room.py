@@ -1,4 +1,4 @@
-"""All large documents together have a bound, and nobody's slow ones keep another's waiting."""
+"""Large documents share a bound of memory, and slow ones of one owner do not delay another's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGE = 4 * SMALL_BYTES
 
 
 class Sender:
-    """Sends ``size`` bytes, a piece after each pause; ``sent`` is what the reader has in hand, ``most`` of all."""
+    """Sends ``size`` bytes with pauses; ``sent`` counts the bytes that the reader holds, ``most`` the most of all."""
 
     most = in_hand = 0
 
@@ -49,14 +49,14 @@ async def read(room: Room, owner: str, sender: Sender, limits: Limits | None = N
     return len(body)
 
 
-async def test_a_hundred_large_answers_at_once_are_all_read_within_the_bound() -> None:
+async def test_a_hundred_large_responses_at_once_are_all_read_within_the_bound() -> None:
     room = Room()
     assert await asyncio.gather(*(read(room, f"agent-{n % 50}", Sender()) for n in range(100))) == [LARGE] * 100
     assert Sender.most <= PLACES * LARGE + 100 * (SMALL_BYTES + PIECE)
     assert room.take("anybody"), "the places are free again"
 
 
-async def test_a_large_body_waits_in_its_place_until_the_work_before_it_is_paid_for() -> None:
+async def test_a_large_body_waits_until_the_work_before_it_is_paid() -> None:
     room, counted = Room(places=1), Counted(takes_s=5.0)
     for size, paid in ((LARGE_JSON_BYTES, 0), (LARGE, 1)):
         assert len(await read_whole(Sender(size).chunks(), room, owner="a", turns=counted)) == size
@@ -68,7 +68,7 @@ async def test_a_large_body_waits_in_its_place_until_the_work_before_it_is_paid_
     assert room.take("another")
 
 
-async def test_the_slow_large_answers_of_one_keep_another_from_nothing() -> None:
+async def test_slow_large_responses_of_one_owner_delay_no_other_owner() -> None:
     room = Room()
     slow = [asyncio.ensure_future(read(room, "slow", Sender(pause_s=60))) for _ in range(20)]
     await asyncio.sleep(1_000)
@@ -81,7 +81,7 @@ async def test_the_slow_large_answers_of_one_keep_another_from_nothing() -> None
     assert [room.take("slow") for _ in range(PLACES_PER_OWNER + 1)] == [True] * PLACES_PER_OWNER + [False]
 
 
-async def test_waiting_for_room_is_not_the_senders_time() -> None:
+async def test_waiting_for_room_does_not_count_against_the_sender() -> None:
     room = Room(places=1)
     holding = asyncio.ensure_future(read(room, "first", Sender(pause_s=10)))
     await asyncio.sleep(60)
@@ -92,12 +92,12 @@ async def test_waiting_for_room_is_not_the_senders_time() -> None:
     assert room.take("fourth"), "an error gives the place back"
 
 
-async def test_small_answers_need_no_room() -> None:
+async def test_small_responses_need_no_room() -> None:
     room = Room(places=0)
     assert await read(room, "small", Sender(SMALL_BYTES)) == SMALL_BYTES
 
 
-async def test_a_large_event_that_never_ends_gives_its_place_back_in_time() -> None:
+async def test_an_endless_large_event_releases_its_place_in_time() -> None:
     room = Room(places=1)
 
     async def dribble() -> AsyncIterator[bytes]:
@@ -132,7 +132,9 @@ async def test_a_stream_holds_no_place_between_its_large_events() -> None:
 
 
 @pytest.mark.parametrize(("places", "per_owner", "taken"), [(6, 2, 2), (1, 2, 1), (2, 3, 2), (0, 2, 0), (3, 0, 0)])
-def test_a_place_is_taken_while_there_is_one_and_the_owner_may(places: int, per_owner: int, taken: int) -> None:
+def test_a_place_is_given_while_one_is_free_and_the_owner_is_below_its_limit(
+    places: int, per_owner: int, taken: int
+) -> None:
     room = Room(places=places, per_owner=per_owner)
     assert [room.take("a") for _ in range(4)] == [True] * taken + [False] * (4 - taken)
     assert room.take("b") is (places > taken and per_owner > 0)
@@ -141,7 +143,7 @@ def test_a_place_is_taken_while_there_is_one_and_the_owner_may(places: int, per_
     assert [room.take("a") for _ in range(4)].count(True) == min(taken, places)
 
 
-def test_six_large_documents_may_be_in_hand_at_once_and_two_of_one_owner() -> None:
+def test_at_most_six_large_documents_are_read_at_once_and_two_of_one_owner() -> None:
     room = Room()
     assert [room.take("a") for _ in range(3)] == [True, True, False]
     assert [room.take(f"b{n}") for n in range(5)] == [True] * 4 + [False]
@@ -152,7 +154,7 @@ async def waiting(room: Room, owner: str, order: list[str]) -> None:
     order.append(owner)
 
 
-async def test_places_go_to_who_waited_longest_of_those_that_may_have_one() -> None:
+async def test_a_free_place_goes_to_the_longest_waiter_that_may_have_one() -> None:
     room, order = Room(places=2, per_owner=1), list[str]()
     await room.wait("a")
     await room.wait("b")
@@ -172,7 +174,7 @@ async def test_places_go_to_who_waited_longest_of_those_that_may_have_one() -> N
     assert all(one.done() for one in queue)
 
 
-async def test_who_gives_up_waiting_leaves_its_place_to_the_next() -> None:
+async def test_a_waiter_that_gives_up_leaves_its_place_to_the_next() -> None:
     room, order = Room(places=1), list[str]()
     await room.wait("a")
     first, second, third = (asyncio.ensure_future(waiting(room, owner, order)) for owner in ("b", "c", "d"))
@@ -180,7 +182,7 @@ async def test_who_gives_up_waiting_leaves_its_place_to_the_next() -> None:
     first.cancel()
     await asyncio.sleep(1)
     room.leave("a")
-    second.cancel()  # in the moment in which it gets the place
+    second.cancel()  # in the moment in which the place becomes free
     await asyncio.sleep(1)
     assert (first.cancelled(), second.cancelled(), order) == (True, True, ["d"])
     assert third.done()
@@ -188,7 +190,7 @@ async def test_who_gives_up_waiting_leaves_its_place_to_the_next() -> None:
     assert room.take("e"), "nothing was lost"
 
 
-async def test_a_document_takes_its_place_once_and_gives_it_back_when_it_is_small_again() -> None:
+async def test_a_document_takes_one_place_and_releases_it_when_it_is_small_again() -> None:
     room = Room(places=1)
     with room.document("a") as document:
         assert document.try_reserve(SMALL_BYTES)
@@ -210,7 +212,7 @@ async def test_a_document_takes_its_place_once_and_gives_it_back_when_it_is_smal
 
 
 @pytest.mark.slow
-async def test_who_has_waited_for_a_place_is_not_kept() -> None:
+async def test_a_finished_waiter_is_not_kept_in_memory() -> None:
     room = Room()
 
     async def read() -> None:

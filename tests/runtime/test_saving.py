@@ -1,4 +1,4 @@
-"""What an agent names lands in the folder a person named, under a name that is only a name, over nothing."""
+"""A file that an agent names is saved in the folder a person named, under a plain name, and replaces no file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_hostile_name_becomes_a_plain_one(name: str | None) -> None:
 
 
 @given(st.text(st.characters(), max_size=400))
-def test_whatever_the_name_it_is_one_file_in_the_folder(name: str) -> None:
+def test_any_name_becomes_one_file_in_the_folder(name: str) -> None:
     made = safe_name(name, "else")
     assert made == Path(made).name
     assert 0 < len(made.encode()) <= NAME_BYTES_MAX
@@ -65,7 +65,7 @@ def test_whatever_the_name_it_is_one_file_in_the_folder(name: str) -> None:
     assert made == safe_name(made, "else")
 
 
-def test_nothing_is_overwritten_and_namesakes_are_numbered(tmp_path: Path) -> None:
+def test_a_file_is_never_overwritten_and_equal_names_are_numbered(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("mine")
     with Folder(tmp_path) as folder:
         assert folder.save("a.txt", b"1").name == "a (2).txt"
@@ -74,7 +74,7 @@ def test_nothing_is_overwritten_and_namesakes_are_numbered(tmp_path: Path) -> No
     assert (tmp_path / "a (3).txt").read_bytes() == b"2"
 
 
-def test_no_symlink_is_followed_whether_it_leads_somewhere_or_nowhere(tmp_path: Path) -> None:
+def test_a_symlink_is_not_followed_even_if_its_target_is_missing(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("mine")
     out = tmp_path / "out"
@@ -87,8 +87,8 @@ def test_no_symlink_is_followed_whether_it_leads_somewhere_or_nowhere(tmp_path: 
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_folder_exchanged_meanwhile_changes_nothing(tmp_path: Path) -> None:
-    """The open folder is written to, not whatever has its name by then."""
+def test_a_folder_replaced_meanwhile_gets_no_file(tmp_path: Path) -> None:
+    """The file is written to the folder that was opened, whatever has its name by then."""
     out, other = tmp_path / "out", tmp_path / "other"
     other.mkdir()
     with Folder(out) as folder:
@@ -99,7 +99,7 @@ def test_a_folder_exchanged_meanwhile_changes_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "moved" / "a").read_bytes() == b"x"
 
 
-def test_the_folder_named_may_itself_be_reached_by_a_symlink(tmp_path: Path) -> None:
+def test_the_folder_itself_may_be_a_symlink(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with Folder(tmp_path / "link" / "deeper") as folder:
@@ -107,13 +107,13 @@ def test_the_folder_named_may_itself_be_reached_by_a_symlink(tmp_path: Path) -> 
     assert (tmp_path / "real" / "deeper" / "a").read_bytes() == b"x"
 
 
-def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError):
         Folder(tmp_path / "file").__enter__()
 
 
-def test_a_file_that_cannot_be_written_whole_is_taken_away_again(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_whole_is_removed(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     with Folder(tmp_path) as folder:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, hard))
@@ -125,7 +125,7 @@ def test_a_file_that_cannot_be_written_whole_is_taken_away_again(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_leaves_no_file_open(tmp_path: Path) -> None:
+def test_a_folder_leaves_no_descriptor_open(tmp_path: Path) -> None:
     before = set(os.listdir("/proc/self/fd"))
     for n in range(5):
         with Folder(tmp_path) as folder:
@@ -155,7 +155,7 @@ def test_a_long_name_is_cut_before_its_suffix(name: str, made: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_thousandth_namesake_is_the_last(tmp_path: Path) -> None:
+def test_the_thousandth_file_of_one_name_is_the_last(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
     for number in range(2, 1_000):
         (tmp_path / f"a ({number}).txt").touch()
@@ -167,7 +167,7 @@ def test_the_thousandth_namesake_is_the_last(tmp_path: Path) -> None:
     assert "--out" in str(caught.value.hint)
 
 
-def test_a_file_is_as_private_as_the_person_makes_files(tmp_path: Path) -> None:
+def test_a_saved_file_has_the_mode_of_the_users_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         with Folder(tmp_path / "deep" / "er") as folder:

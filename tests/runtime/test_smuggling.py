@@ -1,4 +1,4 @@
-"""What two readers of HTTP could take for different requests: refused, or read as everybody reads it."""
+"""Bytes that two readers of HTTP could split into different requests: refused, or read as every reader does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n"
 
 
 class Echo:
-    """An application that answers with what it was asked, and keeps that."""
+    """An application that records each request and responds with it."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, dict[bytes, bytes], bytes]] = []
@@ -87,9 +87,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("sent", REFUSED.values(), ids=REFUSED.keys())
 @pytest.mark.parametrize("pieces", ["at once", "byte by byte"])
-async def test_what_could_be_read_in_two_ways_is_refused_and_nothing_behind_it_is_read(
-    sent: bytes, pieces: str
-) -> None:
+async def test_an_ambiguous_request_is_refused_and_the_bytes_behind_it_are_not_read(sent: bytes, pieces: str) -> None:
     echo = Echo()
     peer = Peer(guests(), echo)
     for piece in [sent + NEXT] if pieces == "at once" else [bytes([byte]) for byte in sent + NEXT]:
@@ -126,8 +124,8 @@ async def test_a_target_may_name_the_host_of_the_server(target: bytes, path: str
 
 
 @pytest.mark.parametrize("cut", range(0, 60, 7))
-async def test_a_client_that_offers_to_speak_http_2_keeps_its_body_and_its_next_request(cut: int) -> None:
-    """Java's client offers that with every first request; llhttp would take the body for the next one."""
+async def test_a_client_that_offers_http_2_keeps_its_body_and_its_next_request(cut: int) -> None:
+    """Java's client offers HTTP/2 with every first request; llhttp would read the body as the next request."""
     echo = Echo()
     peer = Peer(guests(), echo)
     offer = b"connection: Upgrade, HTTP2-Settings\r\nUpGrade:h2c\r\nhttp2-settings: AAMAAABkAARAAAAAAAIAAAAA\r\n"
@@ -145,7 +143,7 @@ async def test_a_client_that_offers_to_speak_http_2_keeps_its_body_and_its_next_
     assert not peer.gone
 
 
-async def test_many_requests_at_once_are_answered_in_their_order_one_after_the_other() -> None:
+async def test_pipelined_requests_get_their_responses_in_order_one_after_the_other() -> None:
     echo = Echo()
     peer = Peer(guests(), echo)
     body = POST + b"content-length: 2\r\n\r\n%02d"
@@ -156,7 +154,7 @@ async def test_many_requests_at_once_are_answered_in_their_order_one_after_the_o
     assert not peer.gone
 
 
-async def test_of_requests_that_wait_their_turn_only_bytes_are_kept() -> None:
+async def test_only_the_bytes_of_waiting_requests_are_kept() -> None:
     peer = Peer(guests(), site)
     await peer.send(HEAD % b"9" + NEXT * 1_000)
     assert len(peer.protocol.state.tasks) == 1
@@ -165,7 +163,7 @@ async def test_of_requests_that_wait_their_turn_only_bytes_are_kept() -> None:
 
 
 @pytest.mark.parametrize("behind", [NEXT, b"junk\r\n\r\n", b"G"])
-async def test_what_comes_with_a_last_chunk_is_not_read_and_the_answer_is_the_last(behind: bytes) -> None:
+async def test_bytes_that_come_with_a_last_chunk_are_not_read_and_the_response_is_the_last(behind: bytes) -> None:
     echo = Echo()
     peer = Peer(guests(), echo)
     answer = await peer.send(CHUNKED + b"2\r\nhi\r\n0\r\n\r\n" + behind)
@@ -175,7 +173,7 @@ async def test_what_comes_with_a_last_chunk_is_not_read_and_the_answer_is_the_la
     assert peer.gone
 
 
-async def test_what_comes_after_a_last_chunk_is_the_next_request() -> None:
+async def test_bytes_after_a_last_chunk_are_the_next_request() -> None:
     echo = Echo()
     peer = Peer(guests(), echo)
     await peer.send(CHUNKED + b"2;x=y\r\nhi\r\n0\r\nhost: evil\r\n\r\n")
@@ -188,7 +186,7 @@ async def test_what_comes_after_a_last_chunk_is_the_next_request() -> None:
 
 
 @pytest.mark.parametrize("flood", [b"5;" + b"x" * 4_000, b"0\r\nx: " + b"x" * 4_000, b"0\r\n" + b"x: 1\r\n" * 700])
-async def test_what_surrounds_chunks_has_the_bounds_of_a_head(flood: bytes) -> None:
+async def test_trailers_and_extensions_of_chunks_have_the_bounds_of_a_head(flood: bytes) -> None:
     peer = Peer(guests(header_bytes_max=1_000), Echo())
     await peer.send(CHUNKED)
     for at in range(0, len(flood), 100):
@@ -198,7 +196,7 @@ async def test_what_surrounds_chunks_has_the_bounds_of_a_head(flood: bytes) -> N
 
 
 @pytest.mark.parametrize("start", [b"2\r\nhi\r\n", b""])
-async def test_what_surrounds_chunks_may_be_as_large_as_a_head(start: bytes) -> None:
+async def test_trailers_and_extensions_of_chunks_may_be_as_large_as_a_head(start: bytes) -> None:
     for size in (1_000, 1_001):
         echo = Echo()
         peer = Peer(guests(header_bytes_max=1_000), echo)
@@ -210,7 +208,7 @@ async def test_what_surrounds_chunks_may_be_as_large_as_a_head(start: bytes) -> 
         assert [body for *_, body in echo.asked] == ([start[3:5]] if size == 1_000 else [])
 
 
-async def test_a_head_is_no_part_of_what_surrounds_the_chunks_behind_it() -> None:
+async def test_a_head_does_not_count_towards_the_trailers_behind_it() -> None:
     echo = Echo()
     peer = Peer(guests(header_bytes_max=1_000), echo)
     head = CHUNKED.replace(b"\r\n\r\n", b"\r\nx: " + b"y" * 500 + b"\r\n\r\n")
@@ -234,7 +232,7 @@ async def test_a_head_in_two_parts_ends_before_the_body_that_came_with_it(first:
 @pytest.mark.parametrize(
     ("size", "chunks", "accepted"), [(1, 999, True), (64, 9_000, True), (1, 1_100, False), (32, 3_000, False)]
 )
-async def test_a_body_has_a_thousand_small_chunks_and_more_only_of_64_bytes(
+async def test_a_body_may_have_a_thousand_small_chunks_and_further_ones_of_64_bytes(
     size: int, chunks: int, *, accepted: bool
 ) -> None:
     echo = Echo()
@@ -249,7 +247,7 @@ async def test_a_body_has_a_thousand_small_chunks_and_more_only_of_64_bytes(
     assert peer.gone is not accepted
 
 
-async def test_a_request_that_ends_its_connection_is_the_last() -> None:
+async def test_a_request_with_connection_close_is_the_last() -> None:
     for head in (NEXT.replace(b"\r\n\r\n", b"\r\nconnection: x, Close\r\n\r\n"), NEXT.replace(b"1.1", b"1.0")):
         echo = Echo()
         peer = Peer(guests(), echo)
@@ -261,7 +259,7 @@ async def test_a_request_that_ends_its_connection_is_the_last() -> None:
         assert peer.gone
 
 
-async def test_who_waits_to_be_told_is_told_to_go_on() -> None:
+async def test_a_client_that_expects_100_continue_gets_it() -> None:
     for wanted in (True, False):
         echo = Echo()
         peer = Peer(guests(), echo if wanted else site)
@@ -274,19 +272,19 @@ async def test_who_waits_to_be_told_is_told_to_go_on() -> None:
         assert peer.wire.written.count(b"HTTP/1.1 200") == 1
 
 
-async def test_a_head_of_another_kind_is_refused_before_it_is_whole() -> None:
+async def test_a_head_of_another_protocol_is_refused_before_it_is_whole() -> None:
     for start in (b"GET /0 HTTP/1.1\n", b"GET /0 HTTP/1.1\r\nhost: x\n\n", b"\x16\x03\x01", b" GET"):
         peer = Peer(guests(), site)
         assert (await peer.send(start)).startswith(b"HTTP/1.1 400 ")
 
 
-async def test_the_blanks_around_a_value_are_no_part_of_it() -> None:
+async def test_blanks_around_a_header_value_are_removed() -> None:
     echo = Echo()
     await Peer(guests(), echo).send(b"GET /0 HTTP/1.1\r\nhost: \t x \t\r\nconnection:close \r\n\r\n")
     assert echo.asked == [("GET", "/0", {b"host": b"x", b"connection": b"close"}, b"")]
 
 
-# -- answers -------------------------------------------------------------------------------------------
+# responses
 
 
 def answering(status: int, headers: list[tuple[bytes, bytes]], *pieces: bytes) -> Any:
@@ -298,7 +296,7 @@ def answering(status: int, headers: list[tuple[bytes, bytes]], *pieces: bytes) -
     return app
 
 
-async def test_an_answer_of_no_known_length_comes_in_chunks_or_until_the_end() -> None:
+async def test_a_response_of_unknown_length_is_chunked_or_ends_with_the_connection() -> None:
     peer = Peer(guests(), answering(200, [], b"one", b"", b"two"))
     assert (await peer.send(NEXT)).endswith(b"transfer-encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
     assert not peer.gone
@@ -309,13 +307,13 @@ async def test_an_answer_of_no_known_length_comes_in_chunks_or_until_the_end() -
     assert peer.gone
 
 
-async def test_an_answer_that_ends_its_connection_says_so_once() -> None:
+async def test_a_response_that_ends_its_connection_announces_it_once() -> None:
     peer = Peer(guests(), answering(200, [(b"content-length", b"2"), (b"connection", b"close")], b"ok"))
     assert (await peer.send(NEXT)).count(b"connection") == 1
     assert peer.gone
 
 
-async def test_an_answer_that_has_no_body_has_none() -> None:
+async def test_a_response_without_a_body_sends_none() -> None:
     for status, method in ((200, b"HEAD"), (204, b"GET"), (304, b"GET")):
         peer = Peer(guests(), answering(status, [(b"content-length", b"2")] * (status == 200), b"ok" * (status == 200)))
         for _ in range(2):
@@ -336,7 +334,7 @@ async def test_an_answer_that_has_no_body_has_none() -> None:
         ([], [], b""),
     ],
 )
-async def test_a_wrong_answer_ends_the_connection_and_smuggles_nothing(
+async def test_a_malformed_response_ends_the_connection_and_cannot_become_two(
     headers: list[tuple[bytes, bytes]], pieces: list[bytes], told: bytes
 ) -> None:
     peer = Peer(guests(), answering(200, headers, *pieces))
@@ -346,7 +344,7 @@ async def test_a_wrong_answer_ends_the_connection_and_smuggles_nothing(
     assert peer.wire.written.partition(b"\r\n\r\n")[2].rstrip(b"\r\n") == told
 
 
-async def test_an_application_that_fails_or_says_nothing_is_answered_for_without_a_reason() -> None:
+async def test_a_failed_or_silent_application_gives_a_500_without_a_reason() -> None:
     async def fails(scope: Any, receive: Any, send: Any) -> None:
         raise KeyError("secret")
 
@@ -361,7 +359,7 @@ async def test_an_application_that_fails_or_says_nothing_is_answered_for_without
         assert peer.gone
 
 
-async def test_who_leaves_is_told_of_while_the_application_waits_and_nothing_more_is_written() -> None:
+async def test_an_application_sees_its_client_leave_and_writes_nothing_more() -> None:
     heard: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

@@ -1,4 +1,4 @@
-"""TLS with files of the operator's: authorities, client certificates, and errors that name the file to mend."""
+"""TLS with files of the operator: authorities, client certificates, and errors that name the file to correct."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ async def answer(peer: Peer) -> None:
     await peer.reply()
 
 
-async def test_an_agent_of_a_private_authority_is_trusted_by_its_file(
-    authority: Authority, transport: Transport
-) -> None:
+async def test_a_private_authority_is_trusted_through_its_file(authority: Authority, transport: Transport) -> None:
     async with raw_server(answer, tls=authority.server()) as server:
         assert await post(transport, server.url, TlsFiles(ca=authority.ca)) == 200
         refused = await post(transport, server.url)
@@ -60,7 +58,7 @@ async def test_an_agent_of_a_private_authority_is_trusted_by_its_file(
     [({"days": (-9, -1)}, "renew"), ({"days": (1, 9)}, "clock"), ({"names": ("10.1.1.1",)}, "name")],
     ids=["expired", "not yet valid", "other name"],
 )
-async def test_a_certificate_of_a_trusted_authority_that_does_not_hold_gets_advice_of_its_own(
+async def test_an_invalid_certificate_of_a_trusted_authority_gets_its_own_advice(
     authority: Authority, transport: Transport, server: dict[str, Any], word: str
 ) -> None:
     names = server.pop("names", ())
@@ -73,7 +71,7 @@ async def test_a_certificate_of_a_trusted_authority_that_does_not_hold_gets_advi
 
 @contextmanager
 def openssl_server(tls: ssl.SSLContext) -> Iterator[str]:
-    """A server that sends the alert of a failed handshake, as OpenSSL, nginx and node do and asyncio does not."""
+    """A server that sends an alert after a failed handshake, as OpenSSL, nginx and node do and asyncio does not."""
 
     def serve() -> None:
         with suppress(OSError):
@@ -99,7 +97,7 @@ VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVe
 
 
 @VERSIONS
-async def test_a_server_that_requires_a_client_certificate_gets_it_and_is_named_without(
+async def test_a_required_client_certificate_is_sent_and_its_absence_is_named(
     authority: Authority, transport: Transport, version: ssl.TLSVersion, tmp_path: Path
 ) -> None:
     other = Authority(tmp_path).client()
@@ -110,12 +108,12 @@ async def test_a_server_that_requires_a_client_certificate_gets_it_and_is_named_
             refused = await post(transport, url, files)
             assert isinstance(refused, TransportError)
             assert "client certificate" in str(refused)
-            # In 1.3 the server refuses after the client's handshake, and its reset may overtake its alert.
+            # In TLS 1.3 the server refuses after the client's handshake, and its reset may overtake its alert.
             assert version == ssl.TLSVersion.TLSv1_3 or isinstance(refused, Unreachable)
 
 
 @VERSIONS
-async def test_a_server_that_ends_the_connection_without_an_alert_may_require_a_client_certificate(
+async def test_an_error_without_an_alert_mentions_a_client_certificate(
     authority: Authority, transport: Transport, version: ssl.TLSVersion
 ) -> None:
     async with raw_server(answer, tls=authority.server(client_certificate=True, version=version)) as server:
@@ -147,7 +145,7 @@ async def test_a_certificate_rotates_without_a_restart(
         ({"certificate": __file__}, "certificate"),
     ],
 )
-async def test_a_wrong_file_is_an_error_of_the_configuration_that_names_it(
+async def test_a_wrong_file_is_a_configuration_error_that_names_it(
     transport: Transport, free_port: int, files: dict[str, str], named: str
 ) -> None:
     error = await post(transport, f"https://127.0.0.1:{free_port}", TlsFiles(**files))
@@ -155,7 +153,7 @@ async def test_a_wrong_file_is_an_error_of_the_configuration_that_names_it(
     assert named in str(error)
 
 
-async def test_a_wrong_ssl_cert_file_is_named_and_not_the_agent(
+async def test_a_wrong_ssl_cert_file_is_blamed_instead_of_the_agent(
     authority: Authority, transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", "/nope.pem")
@@ -174,7 +172,7 @@ async def test_a_key_that_others_can_read_is_refused(
     assert "chmod 600" in str(error.hint)
 
 
-async def test_a_key_with_a_passphrase_is_refused_and_no_terminal_is_asked(
+async def test_a_key_with_a_passphrase_is_refused_without_a_prompt(
     authority: Authority, transport: Transport, free_port: int
 ) -> None:
     error = await post(transport, f"https://127.0.0.1:{free_port}", authority.client("locked", passphrase=b"word"))

@@ -1,4 +1,4 @@
-"""Turns come at their pace, the first ones at once."""
+"""Turns of a token bucket: a burst at once, the rest at the rate."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fleetsim.runtime.limits import TokenBucket
 from fleetsim.runtime.ports import Runtime
 
 
-async def test_a_burst_goes_at_once_and_the_rest_at_the_pace(runtime: Runtime) -> None:
+async def test_a_burst_is_immediate_and_the_rest_comes_at_the_rate(runtime: Runtime) -> None:
     bucket, began = TokenBucket(runtime.clock, per_s=10, burst=3), runtime.clock.monotonic()
     turns = []
     for _ in range(5):
@@ -17,7 +17,7 @@ async def test_a_burst_goes_at_once_and_the_rest_at_the_pace(runtime: Runtime) -
     assert turns == [0, 0, 0, 0.1, 0.2]
 
 
-async def test_who_does_not_wait_is_told_so_and_has_its_turns_back_after_a_pause(runtime: Runtime) -> None:
+async def test_a_caller_that_does_not_wait_is_refused_and_gets_its_turns_back_after_a_pause(runtime: Runtime) -> None:
     bucket = TokenBucket(runtime.clock, per_s=10, burst=3)
     assert [bucket.take() for _ in range(4)] == [True, True, True, False]
     await asyncio.sleep(0.11)
@@ -26,7 +26,7 @@ async def test_who_does_not_wait_is_told_so_and_has_its_turns_back_after_a_pause
     assert [bucket.take() for _ in range(4)] == [True, True, True, False], "no more than the burst gathers"
 
 
-async def test_who_asks_in_vain_again_and_again_gets_nothing(runtime: Runtime) -> None:
+async def test_a_caller_that_retries_constantly_gets_no_turn(runtime: Runtime) -> None:
     bucket = TokenBucket(runtime.clock, per_s=10, burst=1)
     assert bucket.take()
     for _ in range(20):

@@ -12,7 +12,7 @@ TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
     [
         (f"00-{TRACE}-{SPAN}-01", True),
         (f"00-{TRACE}-{SPAN}-00", False),
-        (f"00-{TRACE}-{SPAN}-03", True),  # a flag of level 2: what is not known is left alone
+        (f"00-{TRACE}-{SPAN}-03", True),  # flags of level 2 are unknown and stay as they are
         (f"cc-{TRACE}-{SPAN}-01", True),  # of a later version the first four members are read
         (f"cc-{TRACE}-{SPAN}-01-what-the-future-will-be-like", True),
     ],
@@ -42,11 +42,11 @@ def test_a_traceparent_names_a_place(header: str, sampled: bool) -> None:
         f"cc-{TRACE}-{SPAN}-01-{'x' * 100_000}",
     ],
 )
-def test_what_is_no_traceparent_is_none(header: str) -> None:
+def test_a_malformed_traceparent_is_ignored(header: str) -> None:
     assert read_traceparent(header) is None
 
 
-def test_a_place_is_written_as_it_is_read() -> None:
+def test_a_place_is_written_in_the_form_in_which_it_is_read() -> None:
     place = TracePlace(trace_id_of("a"), span_id_of("a"), sampled=True)
     assert read_traceparent(str(place)) == place
     assert (trace_id_of("a"), span_id_of("a")) == (trace_id_of("a"), span_id_of("a"))

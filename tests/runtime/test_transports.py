@@ -1,7 +1,7 @@
-"""What every form of the Transport keeps to against servers that misbehave, on loopback sockets: one suite for both.
+"""The promises of every form of the Transport against servers that misbehave, on loopback sockets: one suite for both.
 
-Ours is the way out of the hub, the client and the agent; httpx is what a program hands in. What only ours promises
-is in ``test_http`` and ``test_http_guard``, and both keep what the network in memory does (``test_transports_agree``).
+The hub, the client and the agent use our own form; a program may hand in httpx. The promises of our form alone are
+in ``test_http`` and ``test_http_guard``; the network in memory keeps the shared ones too (``test_transports_agree``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def transport(request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
 
 
 def connected(then: Handler) -> Handler:
-    """Answer the first request at once: the next has its whole time to itself, for its connection is there."""
+    """Respond to the first request at once: then a connection exists, and the next request has its whole deadline."""
     answered = False
 
     async def handler(peer: Peer) -> None:
@@ -55,7 +55,7 @@ def connected(then: Handler) -> Handler:
     return handler
 
 
-async def test_a_request_arrives_whole_and_the_answer_comes_back(transport: Transport) -> None:
+async def test_a_request_arrives_whole_and_its_response_returns(transport: Transport) -> None:
     async def handler(peer: Peer) -> None:
         await peer.reply(b"hello", headers=("X-A: 1", "x-a: 2", "Content-Type: text/plain"))
 
@@ -69,7 +69,7 @@ async def test_a_request_arrives_whole_and_the_answer_comes_back(transport: Tran
         assert seen.request.lower().count(b"\r\nhost:") == 1
 
 
-async def test_a_kept_connection_has_the_answers_time_and_not_that_of_connecting(transport: Transport) -> None:
+async def test_a_kept_connection_has_the_response_deadline_and_not_the_connect_deadline(transport: Transport) -> None:
     async def handler(peer: Peer) -> None:
         await asyncio.sleep(0.5)
         await peer.reply(b"here")
@@ -81,7 +81,7 @@ async def test_a_kept_connection_has_the_answers_time_and_not_that_of_connecting
         assert server.connections == 1
 
 
-async def test_sixty_four_interim_responses_before_each_answer_are_passed_over(transport: Transport) -> None:
+async def test_sixty_four_interim_responses_before_each_response_are_skipped(transport: Transport) -> None:
     async def handler(peer: Peer) -> None:
         for _ in range(64):
             await peer.send(b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n")
@@ -97,7 +97,7 @@ async def test_sixty_four_interim_responses_before_each_answer_are_passed_over(t
     ("path", "target"),
     [("", "/"), ("/a b?q=a b", "/a%20b?q=a%20b"), ("/%2F", "/%2F"), ("/ä", "/%C3%A4"), ("/x?y#z", "/x?y")],
 )
-async def test_an_address_is_asked_for_as_it_was_written(transport: Transport, path: str, target: str) -> None:
+async def test_an_address_is_requested_as_it_was_written(transport: Transport, path: str, target: str) -> None:
     async def handler(peer: Peer) -> None:
         await peer.reply()
 
@@ -143,7 +143,7 @@ async def test_proxies_of_the_environment_are_ignored(transport: Transport, monk
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_is_handed_back_and_not_followed(transport: Transport, status: int) -> None:
+async def test_a_redirect_is_returned_and_not_followed(transport: Transport, status: int) -> None:
     async def collect(peer: Peer) -> None:
         await peer.reply()
 
@@ -181,7 +181,7 @@ async def test_an_unusable_url_is_unreachable_and_not_a_library_error(transport:
 
 
 @pytest.mark.parametrize("form", [" {}", "{}/\t", "{}/\x7f", "http://user:word@{}", "http://@{}", "{}/" + "x" * 70_000])
-async def test_an_address_that_a_library_would_mend_is_not_asked(transport: Transport, form: str) -> None:
+async def test_an_address_that_a_library_would_correct_is_not_requested(transport: Transport, form: str) -> None:
     async def handler(peer: Peer) -> None:
         await peer.reply()
 
@@ -218,7 +218,7 @@ async def test_silence_after_the_request_times_out_as_sent(transport: Transport)
 
 
 @pytest.mark.parametrize(("first_byte_s", "total_s"), [(0.2, 30), (30, 0.2), (0.2, None)])
-async def test_the_sooner_deadline_for_the_first_byte_counts_and_is_named(
+async def test_the_earlier_deadline_for_the_first_byte_wins_and_is_named(
     transport: Transport, first_byte_s: float, total_s: float | None
 ) -> None:
     async def handler(peer: Peer) -> None:
@@ -233,8 +233,8 @@ async def test_the_sooner_deadline_for_the_first_byte_counts_and_is_named(
         assert "no answer within 0.2 s" in str(error)
 
 
-async def test_a_connection_that_is_never_made_ends_at_its_own_deadline(transport: Transport) -> None:
-    with socket.socket() as full:  # a listener whose queue is full answers no handshake
+async def test_a_connection_attempt_ends_at_its_own_deadline(transport: Transport) -> None:
+    with socket.socket() as full:  # a listener with a full queue completes no handshake
         full.bind(("127.0.0.1", 0))
         full.listen(0)
         fillers = [socket.socket() for _ in range(4)]
@@ -259,7 +259,7 @@ async def test_silence_after_half_the_headers_times_out(transport: Transport) ->
         assert isinstance(await fails(transport, post(server.url, limits=FAST)), TimedOut)
 
 
-async def test_a_flood_of_interim_answers_is_bounded_by_the_deadline(transport: Transport) -> None:
+async def test_endless_interim_responses_end_at_the_deadline(transport: Transport) -> None:
     async def handler(peer: Peer) -> None:
         while True:
             await peer.send(b"HTTP/1.1 102 Processing\r\n\r\n" * 200)
@@ -273,7 +273,7 @@ async def test_a_flood_of_interim_answers_is_bounded_by_the_deadline(transport: 
         assert time.perf_counter() - began < 20
 
 
-async def test_a_body_that_drips_ends_at_the_total_deadline(transport: Transport) -> None:
+async def test_a_dripping_body_ends_at_the_total_deadline(transport: Transport) -> None:
     async def handler(peer: Peer) -> None:
         await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
         for _ in range(1000):
@@ -289,7 +289,7 @@ async def test_a_body_that_drips_ends_at_the_total_deadline(transport: Transport
         assert 0.5 < time.perf_counter() - began < 20, "it would drip for 50 s"
 
 
-async def test_the_total_deadline_leaves_the_readers_own_time_alone(transport: Transport) -> None:
+async def test_the_total_deadline_does_not_count_the_readers_own_time(transport: Transport) -> None:
     async def handler(peer: Peer) -> None:
         await peer.reply(b"x" * 10)
 
@@ -297,12 +297,12 @@ async def test_the_total_deadline_leaves_the_readers_own_time_alone(transport: T
         await transport.exchange(post(server.url))
         async with transport.open(post(server.url, limits=replace(FAST, total_s=2.0))) as got:
             first = await anext(got.chunks)
-            await asyncio.sleep(2.1)  # longer than the deadline, in the reader's code: nothing may be cancelled here
+            await asyncio.sleep(2.1)  # longer than the deadline, which must not cancel the reader's code
             assert first == b"x" * 10
 
 
 @pytest.mark.parametrize("at", [0, 1, 9, 17, 40, 60, 70])
-async def test_a_reset_at_any_byte_of_the_answer_is_a_lost_connection_after_sending(
+async def test_a_reset_at_any_byte_of_the_response_is_a_lost_connection_after_sending(
     transport: Transport, at: int
 ) -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\nX-A: b\r\n\r\n" + b"x" * 1000
@@ -320,7 +320,7 @@ async def test_a_reset_at_any_byte_of_the_answer_is_a_lost_connection_after_send
 
 
 @pytest.mark.parametrize("chunked", [True, False])
-async def test_an_answer_that_ends_early_is_a_lost_connection(transport: Transport, chunked: bool) -> None:
+async def test_a_truncated_response_is_a_lost_connection(transport: Transport, chunked: bool) -> None:
     async def handler(peer: Peer) -> None:
         framing = b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n" if chunked else b"Content-Length: 50\r\n\r\nhello"
         await peer.send(b"HTTP/1.1 200 OK\r\n" + framing)
@@ -331,7 +331,7 @@ async def test_an_answer_that_ends_early_is_a_lost_connection(transport: Transpo
         assert isinstance(error, ConnectionLost)
 
 
-async def test_a_kept_connection_that_was_closed_meanwhile_loses_nothing_and_sends_once(
+async def test_a_request_on_a_kept_connection_that_closed_meanwhile_is_sent_once(
     transport: Transport,
 ) -> None:
     async def handler(peer: Peer) -> None:
@@ -352,7 +352,7 @@ async def test_a_post_on_a_connection_that_dies_at_that_moment_is_sent_once_and_
         if len(server.requests) == 1:
             await peer.reply()
         else:
-            peer.writer.close()  # took the request, said nothing: it may have acted
+            peer.writer.close()  # it read the request and sent nothing: it may have acted
 
     async with raw_server(handler) as server:
         await transport.exchange(post(server.url))
@@ -375,7 +375,7 @@ async def test_a_server_that_closes_at_once_is_not_blamed_on_the_caller(transpor
     "garbage",
     [b"\x00\x01\x02\r\n\r\n", b"SSH-2.0-OpenSSH_9\r\n", b"<html>hello</html>\r\n\r\n", b"HTTP/1.1 abc OK\r\n\r\n"],
 )
-async def test_something_that_is_not_http_is_a_wire_error(transport: Transport, garbage: bytes) -> None:
+async def test_a_response_that_is_not_http_is_a_wire_error(transport: Transport, garbage: bytes) -> None:
     async def handler(peer: Peer) -> None:
         await peer.send(garbage)
         await asyncio.sleep(0.01)
@@ -396,7 +396,7 @@ async def test_something_that_is_not_http_is_a_wire_error(transport: Transport, 
     ],
     ids=["many", "60KiB", "long", "endless"],
 )
-async def test_a_flood_of_headers_is_a_limit_reached(transport: Transport, headers: bytes) -> None:
+async def test_a_flood_of_headers_reaches_a_limit(transport: Transport, headers: bytes) -> None:
     async def handler(peer: Peer) -> None:
         await peer.send(b"HTTP/1.1 200 OK\r\n" + headers + b"\r\nok")
         peer.writer.close()
@@ -427,7 +427,7 @@ async def test_a_body_in_a_content_coding_is_decoded_within_its_limit(transport:
 
 
 @pytest.mark.parametrize("coding", CODINGS)
-async def test_a_coded_stream_is_decoded_as_it_comes(transport: Transport, coding: str) -> None:
+async def test_an_encoded_stream_is_decoded_as_it_arrives(transport: Transport, coding: str) -> None:
     turn = asyncio.Event()
 
     async def handler(peer: Peer) -> None:
@@ -459,7 +459,7 @@ async def test_a_body_that_cannot_be_decoded_is_an_error_of_the_agent(transport:
 
 
 @pytest.mark.parametrize("status", ["099 Odd", "999 Odd", "600 Odd"])
-async def test_a_status_that_http_does_not_have_ends_the_exchange(transport: Transport, status: str) -> None:
+async def test_a_status_outside_http_ends_the_exchange(transport: Transport, status: str) -> None:
     async def handler(peer: Peer) -> None:
         await peer.reply(b"{}", status=status)
 
@@ -469,9 +469,7 @@ async def test_a_status_that_http_does_not_have_ends_the_exchange(transport: Tra
 
 @pytest.mark.parametrize(("size", "allowed"), [(65_535, True), (65_536, True), (65_537, False)])
 @pytest.mark.parametrize("declared", [True, False])
-async def test_a_body_is_read_up_to_its_limit_and_no_further(
-    transport: Transport, size: int, allowed: bool, declared: bool
-) -> None:
+async def test_a_body_is_read_up_to_its_limit(transport: Transport, size: int, allowed: bool, declared: bool) -> None:
     async def handler(peer: Peer) -> None:
         if declared:
             await peer.reply(b"x" * size)
@@ -486,7 +484,7 @@ async def test_a_body_is_read_up_to_its_limit_and_no_further(
             assert isinstance(await fails(transport, post(server.url)), LimitReached)
 
 
-async def test_an_endless_body_is_left_after_the_limit(transport: Transport) -> None:
+async def test_the_connection_of_an_endless_body_is_closed_at_the_limit(transport: Transport) -> None:
     sent = 0
 
     async def handler(peer: Peer) -> None:

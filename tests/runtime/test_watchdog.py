@@ -1,4 +1,4 @@
-"""A loop that is held up is told on, once, by name; one that is not is left in peace."""
+"""A blocked loop is logged once, with the blocking call; an idle loop is not logged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def hold_up_the_loop(seconds: float) -> None:
-    """Blocks in a selector, as a subprocess that is waited for does: it must not pass for the loop's own."""
+    """Block in a selector, as waiting for a subprocess does: the watchdog must not take it for the loop's own."""
     password = "hunter2-in-a-local"
     with selectors.DefaultSelector() as nothing:
         nothing.select(seconds)
@@ -34,7 +34,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def stalled_by(block: Callable[[], None], times: int = 1) -> list[int]:
-    """How long the loop was said to have stalled, once it was said that often."""
+    """The seconds of each stall in the log, once it has this number of warnings."""
     told: asyncio.Queue[int] = asyncio.Queue()
     found = []
     async with Watchdog(told.put_nowait):
@@ -59,18 +59,18 @@ async def test_a_call_that_blocks_the_loop_is_named_in_the_log(caplog: pytest.Lo
     assert "hunter2" not in line
 
 
-async def test_a_loop_that_comes_round_is_left_in_peace(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_loop_that_keeps_turning_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     told: list[int] = []
     async with Watchdog(told.append):
         for _ in range(8):
             hold_up_the_loop(0.1)
             await asyncio.sleep(0.05)
-    # Unless the machine has stopped the process meanwhile: nobody is blamed then.
+    # Unless the machine stopped the process meanwhile, which is nobody's fault.
     assert [ms for ms in told if ms < 500] == []
     assert ["stood still" in line for line in warnings(caplog)] == [True] * len(told)
 
 
-async def test_a_stall_is_logged_once_however_long_and_the_next_one_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_stall_is_logged_once_and_the_next_one_again(caplog: pytest.LogCaptureFixture) -> None:
     first, second = await stalled_by(lambda: hold_up_the_loop(1.4), times=2)
     assert min(first, second) >= 1_290
     assert ["hold_up_the_loop" in line for line in warnings(caplog)] == [True, True]
@@ -89,7 +89,7 @@ async def test_a_deep_stack_is_cut_to_its_innermost_calls(caplog: pytest.LogCapt
     assert "select" in line.splitlines()[-1]
 
 
-async def test_leaving_ends_the_thread_and_the_beat(caplog: pytest.LogCaptureFixture) -> None:
+async def test_leaving_ends_the_watchdogs_thread_and_timer(caplog: pytest.LogCaptureFixture) -> None:
     before = threading.active_count()
     async with Watchdog(lambda _: None):
         assert threading.active_count() == before + 1
@@ -99,7 +99,7 @@ async def test_leaving_ends_the_thread_and_the_beat(caplog: pytest.LogCaptureFix
     assert warnings(caplog) == []
 
 
-async def test_what_the_listener_raises_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_error_of_the_listener_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
     told: list[int] = []
     raised: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context["exception"]))
@@ -115,8 +115,8 @@ async def test_what_the_listener_raises_does_not_end_the_watch(caplog: pytest.Lo
     assert len(told) == len(raised) == len(warnings(caplog)) >= 2, "more only where the machine stops the process"
 
 
-async def test_a_loop_that_only_waits_is_not_blamed_for_waking_late(caplog: pytest.LogCaptureFixture) -> None:
-    """What the thread sees of a stopped process if it is the first to run again."""
+async def test_a_loop_that_only_waited_is_not_blamed_for_waking_late(caplog: pytest.LogCaptureFixture) -> None:
+    """The watchdog's view of a stopped process if its thread is the first to run again."""
     selector, taken = asyncio.get_running_loop()._selector, threading.Lock()  # type: ignore[attr-defined]
     soon = selector.select
     taken.acquire()
@@ -148,7 +148,7 @@ async def test_a_loop_that_only_waits_is_not_blamed_for_waking_late(caplog: pyte
         (2.0, 1.9, False),
     ],
 )
-def test_a_process_stood_still_if_its_watch_slept_too_long_and_nothing_worked(
+def test_a_process_stood_still_if_its_watchdog_overslept_and_no_thread_worked(
     overslept_s: float, worked_s: float, stopped: bool
 ) -> None:
     assert stood_still(overslept_s, worked_s, 0.5) is stopped
@@ -170,7 +170,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_stopped_process_says_once_that_it_stood_still_and_blames_nobody() -> None:
+async def test_a_stopped_process_is_logged_once_as_such_without_blame() -> None:
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", IDLE, stdout=PIPE, cwd=ROOT)
     assert child.stdout is not None
     async with asyncio.timeout(20):

@@ -1,4 +1,4 @@
-"""One webhook delivery on virtual time: vetting, headers, retries, verdicts, and what is logged (T-20, T-23)."""
+"""One webhook delivery on virtual time: address checks, headers, retries, results and log lines (T-20, T-23)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Answer = Callable[[int], Response]
 
 
 class Receiver:
-    """A webhook receiver that keeps what came, when, and answers the n-th request as told."""
+    """A webhook receiver that records each request and its time, and gives the n-th request its n-th response."""
 
     def __init__(
         self, network: MemoryNetwork, answer: Answer | int = 200, origin: str = "http://hooks.example"
@@ -73,7 +73,7 @@ async def test_a_delivery_arrives_once_with_both_token_headers(runtime: Runtime,
     assert headers["content-type"] == "application/json"
 
 
-async def test_exact_credentials_take_the_authorization_header(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_given_credentials_take_the_authorization_header(runtime: Runtime, network: MemoryNetwork) -> None:
     receiver = Receiver(network)
     await deliver(
         runtime, network, replace(DELIVERY, scheme="ApiKey", credentials="c red", content_type="application/a2a+json")
@@ -107,7 +107,7 @@ async def test_a_refusal_is_final_at_once(runtime: Runtime, network: MemoryNetwo
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 599])
-async def test_trouble_is_retried_three_times_at_growing_gaps(
+async def test_a_temporary_failure_is_retried_three_times_at_growing_gaps(
     runtime: Runtime, network: MemoryNetwork, status: int
 ) -> None:
     receiver = Receiver(network, status)
@@ -142,7 +142,7 @@ async def test_a_dead_receiver_is_retried_and_reported(runtime: Runtime, network
     assert asyncio.get_running_loop().time() - began > 10
 
 
-async def test_a_receiver_that_never_answers_costs_ten_seconds_a_try(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_silent_receiver_costs_ten_seconds_an_attempt(runtime: Runtime, network: MemoryNetwork) -> None:
     async def hang(request: Incoming) -> Response:
         await asyncio.sleep(1_000)
         return Response()
@@ -160,7 +160,7 @@ async def test_a_receiver_that_never_answers_costs_ten_seconds_a_try(runtime: Ru
 @pytest.mark.parametrize(
     ("header", "least", "most"), [("20", 20, 20.1), ("100000", 120, 120.1), ("-5", 0.8, 1.3), ("soon", 0.8, 1.3)]
 )
-async def test_retry_after_is_honoured_up_to_two_minutes(
+async def test_retry_after_is_obeyed_up_to_two_minutes(
     runtime: Runtime, network: MemoryNetwork, header: str, least: float, most: float
 ) -> None:
     receiver = Receiver(
@@ -170,12 +170,12 @@ async def test_retry_after_is_honoured_up_to_two_minutes(
     assert least <= receiver.gaps[0] <= most
 
 
-async def test_a_large_answer_does_not_undo_a_success(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_large_response_does_not_undo_a_success(runtime: Runtime, network: MemoryNetwork) -> None:
     Receiver(network, lambda n: Response(b"x" * 1_000_000))
     assert (await deliver(runtime, network)).delivered
 
 
-async def test_a_body_over_the_cap_is_not_sent(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_body_over_the_limit_is_not_sent(runtime: Runtime, network: MemoryNetwork) -> None:
     receiver = Receiver(network)
     assert (await deliver(runtime, network, replace(DELIVERY, body=b"x" * BODY_BYTES_MAX))).delivered
     result = await deliver(runtime, network, replace(DELIVERY, body=b"x" * (BODY_BYTES_MAX + 1)))
@@ -185,7 +185,7 @@ async def test_a_body_over_the_cap_is_not_sent(runtime: Runtime, network: Memory
 
 @pytest.mark.parametrize("field", ["token", "scheme", "credentials"])
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "\x00", "é", "", " a", "x" * 5_000])
-async def test_a_secret_that_is_no_header_text_sends_nothing_and_is_not_repeated(
+async def test_a_secret_that_is_not_a_header_value_sends_nothing_and_is_not_repeated(
     runtime: Runtime, network: MemoryNetwork, field: str, value: str
 ) -> None:
     receiver = Receiver(network)
@@ -195,7 +195,9 @@ async def test_a_secret_that_is_no_header_text_sends_nothing_and_is_not_repeated
     assert len(value) < 3 or value not in result.reason
 
 
-async def test_a_name_that_moved_inside_is_refused_without_a_retry(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_name_that_now_resolves_to_a_private_address_is_refused_without_a_retry(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
     receiver = Receiver(network)
     sender = WebhookSender(runtime, AddressPolicy())
     async with network:
@@ -220,7 +222,9 @@ async def test_a_name_that_moved_inside_is_refused_without_a_retry(runtime: Runt
         *("http://hooks.example:9000/", "ftp://hooks.example/", "http://a@hooks.example/"),
     ],
 )
-async def test_vetting_refuses_what_may_not_be_called(runtime: Runtime, network: MemoryNetwork, url: str) -> None:
+async def test_a_forbidden_address_is_refused_at_registration(
+    runtime: Runtime, network: MemoryNetwork, url: str
+) -> None:
     network.addresses["hooks.example"] = ("8.8.8.8",)
     network.addresses["inside.example"] = ("192.168.1.1",)
     network.addresses["mixed.example"] = ("8.8.8.8", "127.0.0.1")
@@ -228,7 +232,7 @@ async def test_vetting_refuses_what_may_not_be_called(runtime: Runtime, network:
         await WebhookSender(runtime, AddressPolicy()).vet(url)
 
 
-async def test_vetting_takes_an_allowed_exception_and_says_how_to_make_one(
+async def test_an_allowed_address_is_accepted_and_a_refusal_names_the_entry_to_add(
     runtime: Runtime, network: MemoryNetwork
 ) -> None:
     assert (
@@ -239,7 +243,7 @@ async def test_vetting_takes_an_allowed_exception_and_says_how_to_make_one(
     assert "--allow-webhook localhost:9000" in str(caught.value.hint)
 
 
-async def test_a_name_that_does_not_resolve_is_no_secret_once_it_is_allowed(
+async def test_the_advice_to_allow_a_name_is_given_only_if_it_is_not_allowed_yet(
     runtime: Runtime, network: MemoryNetwork
 ) -> None:
     for allowed, advised in (((), True), (("nosuch.example:9000",), False), (("nosuch.example:9001",), True)):
@@ -248,13 +252,13 @@ async def test_a_name_that_does_not_resolve_is_no_secret_once_it_is_allowed(
         assert ("--allow-webhook" in (caught.value.hint or "")) is advised
 
 
-async def test_https_can_be_demanded(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_https_can_be_required(runtime: Runtime, network: MemoryNetwork) -> None:
     network.addresses["hooks.example"] = ("8.8.8.8",)
     with pytest.raises(BlockedAddress, match="https"):
         await WebhookSender(runtime, AddressPolicy(), schemes=("https",)).vet(URL)
 
 
-async def test_every_try_is_logged_in_one_line_without_body_token_or_path(
+async def test_every_attempt_is_logged_in_one_line_without_body_token_or_path(
     runtime: Runtime, network: MemoryNetwork, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="fleetsim")
@@ -273,7 +277,7 @@ async def test_every_try_is_logged_in_one_line_without_body_token_or_path(
 
 
 @pytest.mark.parametrize(("said", "bound"), [({"deliveries_max": 4}, 4), ({}, 32)])
-async def test_deliveries_under_way_are_bounded(
+async def test_the_number_of_deliveries_under_way_is_limited(
     runtime: Runtime, network: MemoryNetwork, said: dict[str, int], bound: int
 ) -> None:
     now = most = 0
@@ -294,7 +298,7 @@ async def test_deliveries_under_way_are_bounded(
     assert most == bound
 
 
-async def test_an_endless_answer_is_left_and_the_webhook_counts_as_delivered(
+async def test_an_endless_response_is_abandoned_and_the_webhook_counts_as_delivered(
     runtime: Runtime, network: MemoryNetwork
 ) -> None:
     sent = 0
@@ -312,7 +316,7 @@ async def test_an_endless_answer_is_left_and_the_webhook_counts_as_delivered(
 
 
 @pytest.mark.parametrize(("status", "asked"), [(429, True), (503, True), (500, False), (408, False)])
-async def test_only_who_is_overrun_may_ask_for_time(
+async def test_retry_after_is_read_from_429_and_503_only(
     runtime: Runtime, network: MemoryNetwork, status: int, asked: bool
 ) -> None:
     receiver = Receiver(
@@ -322,7 +326,7 @@ async def test_only_who_is_overrun_may_ask_for_time(
     assert [gap >= 50 for gap in receiver.gaps] == [asked, asked]
 
 
-async def test_every_try_of_a_signed_delivery_has_one_id_and_its_own_time(
+async def test_every_attempt_of_a_signed_delivery_has_one_id_and_its_own_time(
     runtime: Runtime, network: MemoryNetwork
 ) -> None:
     receiver = Receiver(network, 500)

@@ -1,4 +1,4 @@
-"""Workers are counted, kept alive, awaited, and their errors heard."""
+"""Workers are counted, kept alive and awaited, and their errors are logged."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_a_worker_that_only_it_refers_to_survives_a_collection() -> None:
     assert len(done) == 20
 
 
-async def test_leaving_cancels_and_awaits_what_is_left() -> None:
+async def test_leaving_cancels_and_awaits_the_remaining_workers() -> None:
     ended = []
 
     async def linger() -> None:

@@ -1,4 +1,4 @@
-"""The strict YAML reader: what it takes, what it refuses, and where it says the fault is (T-36)."""
+"""The strict YAML reader: what it reads and refuses, and the position in its errors (T-36)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def refusal(text: str | bytes, **options: int) -> str:
 
 
 def verdict(text: str | bytes) -> str:
-    """Whether the text is read, or refused in the one way there is."""
+    """Whether the text is read or refused with the one error."""
     try:
         load(text, "f.yaml")
     except ConfigError as error:
@@ -66,7 +66,7 @@ def test_block_text_lists_and_mappings_are_built_with_their_places() -> None:
     assert document.at(("a", 9, "x")) is None
 
 
-def test_keys_are_text_whatever_they_look_like() -> None:
+def test_keys_are_always_text() -> None:
     assert load("1: a\nno: b\nnull: c\n1.5: d", "f.yaml").value == {"1": "a", "no": "b", "null": "c", "1.5": "d"}
 
 
@@ -75,7 +75,7 @@ def test_an_empty_file_is_nothing(text: str) -> None:
     assert load(text, "f.yaml").value is None
 
 
-def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
+def test_a_byte_order_mark_is_skipped() -> None:
     assert load(b"\xef\xbb\xbfa: 1", "f.yaml").value == {"a": 1}
 
 
@@ -108,7 +108,7 @@ def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
         ("a: \x00", "f.yaml:1:1:"),
     ],
 )
-def test_what_is_refused_is_named_with_its_place(text: str, says: str) -> None:
+def test_refused_yaml_is_named_with_its_place(text: str, says: str) -> None:
     assert says in refusal(text)
     assert "\n" not in refusal(text)
 
@@ -130,7 +130,7 @@ def test_an_unquoted_value_that_begins_with_a_special_character_gets_advice_to_q
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe\x00", b"a: \xe9", b"\x00\x00\xfe\xff", "a: \ud800"])
-def test_what_is_not_utf_8_is_refused(data: str | bytes) -> None:
+def test_invalid_utf_8_is_refused(data: str | bytes) -> None:
     assert "UTF-8" in refusal(data)
 
 
@@ -147,7 +147,7 @@ def test_size_is_limited_in_bytes(extra: int, passes: bool, limit: int) -> None:
 
 
 @pytest.mark.parametrize(("depth", "passes"), [(DEPTH_MAX - 1, True), (DEPTH_MAX, True), (DEPTH_MAX + 1, False)])
-def test_nesting_is_limited(depth: int, passes: bool) -> None:
+def test_the_depth_of_nesting_is_limited(depth: int, passes: bool) -> None:
     text = "[" * depth + "]" * depth
     if passes:
         load(text, "f.yaml")
@@ -157,7 +157,7 @@ def test_nesting_is_limited(depth: int, passes: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "passes"), [(NODES_MAX - 1, True), (NODES_MAX, True), (NODES_MAX + 1, False)])
-def test_values_are_counted(nodes: int, passes: bool) -> None:
+def test_the_number_of_values_is_limited(nodes: int, passes: bool) -> None:
     text = "[" + ",".join(["1"] * (nodes - 1)) + "]"
     if passes:
         load(text, "f.yaml")
@@ -167,7 +167,7 @@ def test_values_are_counted(nodes: int, passes: bool) -> None:
 
 
 def _layers(form: str) -> str:
-    """Nine names, each made of nine of the one before."""
+    """Nine names, each a list of nine times the one before."""
     pairs = zip("abcdefgh", "bcdefghi", strict=True)
     return "".join(form.format(name=new, inner=",".join([f"*{old}"] * 9)) for old, new in pairs)
 
@@ -207,7 +207,7 @@ def test_a_hostile_file_costs_little_time_and_memory(name: str) -> None:
         st.text(max_size=60), st.binary(max_size=60), st.text(alphabet="ab:-[]{}&*!|>'\"%@#?, \n\t0", max_size=40)
     )
 )
-def test_nothing_but_a_config_error_escapes(text: str | bytes) -> None:
+def test_any_text_is_read_or_a_config_error(text: str | bytes) -> None:
     assert verdict(text) in {"read", "refused"}
 
 

@@ -1,4 +1,4 @@
-"""The forms of the Transport over sockets, and requests that are sent with them."""
+"""The forms of the Transport over sockets, and helpers that send requests with them."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import uvicorn
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        yield  # signals belong to pytest
+        yield  # pytest handles the signals
 
 
 @asynccontextmanager

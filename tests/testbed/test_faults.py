@@ -50,7 +50,7 @@ def now() -> float:
 
 
 class Witness:
-    """An agent that writes down what reached it: the truth against which a caller's view is held."""
+    """An agent that records the requests that reached it, to compare with the caller's view."""
 
     def __init__(self) -> None:
         self.arrived: list[tuple[float, bytes]] = []
@@ -102,7 +102,7 @@ async def until_lost(incoming: IncomingResponse) -> bytes:
     raise AssertionError("the stream ended without a break")
 
 
-async def test_refuse_means_nothing_was_sent(ground: MemoryNetwork, agent: Witness) -> None:
+async def test_refuse_means_that_nothing_was_sent(ground: MemoryNetwork, agent: Witness) -> None:
     ground.fault(Refuse())
     error = await outcome(ground, SEND)
     assert isinstance(error, Unreachable)
@@ -137,7 +137,7 @@ async def test_a_short_stall_only_delays(ground: MemoryNetwork) -> None:
     assert now() == 5
 
 
-async def test_a_lost_request_never_arrives_but_may_have(ground: MemoryNetwork, agent: Witness) -> None:
+async def test_a_lost_request_never_arrives_but_the_caller_cannot_know(ground: MemoryNetwork, agent: Witness) -> None:
     ground.fault(LoseRequest())
     error = await outcome(ground, SEND)
     assert isinstance(error, ConnectionLost)
@@ -145,7 +145,7 @@ async def test_a_lost_request_never_arrives_but_may_have(ground: MemoryNetwork, 
     assert agent.arrived == []
 
 
-async def test_a_lost_reply_hides_work_that_was_done(ground: MemoryNetwork, agent: Witness) -> None:
+async def test_a_lost_reply_hides_finished_work(ground: MemoryNetwork, agent: Witness) -> None:
     ground.fault(LoseReply())
     error = await outcome(ground, SEND)
     assert isinstance(error, ConnectionLost)
@@ -153,14 +153,16 @@ async def test_a_lost_reply_hides_work_that_was_done(ground: MemoryNetwork, agen
     assert [body for _, body in agent.arrived] == [SEND.body]
 
 
-async def test_a_duplicate_arrives_again_and_only_the_first_is_answered(ground: MemoryNetwork, agent: Witness) -> None:
+async def test_a_duplicate_arrives_again_and_only_the_first_gets_the_reply(
+    ground: MemoryNetwork, agent: Witness
+) -> None:
     ground.fault(Duplicate(copies=2, after_s=7))
     assert isinstance(await outcome(ground, SEND), Reply)
     await asyncio.sleep(60)
     assert agent.arrived == [(0, SEND.body), (7, SEND.body), (14, SEND.body)]
 
 
-async def test_late_requests_arrive_out_of_order(ground: MemoryNetwork, agent: Witness) -> None:
+async def test_delayed_requests_arrive_out_of_order(ground: MemoryNetwork, agent: Witness) -> None:
     ground.fault(Late(low_s=0, high_s=9))
     bodies = [b"%d" % number for number in range(10)]
     async with asyncio.TaskGroup() as group:
@@ -171,7 +173,7 @@ async def test_late_requests_arrive_out_of_order(ground: MemoryNetwork, agent: W
     assert arrived != bodies
 
 
-async def test_an_edited_request_arrives_edited(ground: MemoryNetwork, agent: Witness) -> None:
+async def test_an_edited_request_reaches_the_agent(ground: MemoryNetwork, agent: Witness) -> None:
     ground.fault(EditRequest(edit=lambda body: body[:5]))
     await outcome(ground, SEND)
     assert agent.arrived == [(0, SEND.body[:5])]
@@ -185,7 +187,7 @@ async def test_an_edited_request_arrives_edited(ground: MemoryNetwork, agent: Wi
         (html_error(), (502, "text/html", HTML_ERROR)),
     ],
 )
-async def test_an_answer_from_in_between_never_reaches_the_application(
+async def test_a_reply_by_an_intermediary_never_reaches_the_application(
     ground: MemoryNetwork, agent: Witness, fault: Fault, reply: tuple[int, str | None, bytes]
 ) -> None:
     ground.fault(fault)
@@ -195,7 +197,7 @@ async def test_an_answer_from_in_between_never_reaches_the_application(
     assert agent.arrived == []
 
 
-async def test_a_slow_start_is_slow_and_then_all_is_well(ground: MemoryNetwork) -> None:
+async def test_a_slow_start_delays_only_the_start(ground: MemoryNetwork) -> None:
     ground.fault(SlowStart(seconds=14))
     assert isinstance(await outcome(ground, SEND), Reply)
     assert now() == 14
@@ -203,7 +205,7 @@ async def test_a_slow_start_is_slow_and_then_all_is_well(ground: MemoryNetwork) 
     assert isinstance(await outcome(ground, SEND), TimedOut)
 
 
-async def test_an_edited_start_changes_status_and_headers_alone(ground: MemoryNetwork) -> None:
+async def test_an_edited_start_changes_only_status_and_headers(ground: MemoryNetwork) -> None:
     with ground.fault(wrong_content_type("application/octet-stream")):
         result = await outcome(ground, SEND)
         assert isinstance(result, Reply)
@@ -215,7 +217,7 @@ async def test_an_edited_start_changes_status_and_headers_alone(ground: MemoryNe
 
 
 @pytest.mark.parametrize("passed", [0, 1, 7, 8, 9, 31])
-async def test_a_stream_drops_at_the_very_byte_and_both_sides_know(
+async def test_a_stream_breaks_at_the_given_byte_for_both_sides(
     ground: MemoryNetwork, agent: Witness, passed: int
 ) -> None:
     ground.fault(DropAfter(bytes_passed=passed))
@@ -227,7 +229,7 @@ async def test_a_stream_drops_at_the_very_byte_and_both_sides_know(
 
 
 @pytest.mark.parametrize("passed", [0, 1, 8, 20])
-async def test_a_cut_stream_ends_as_if_it_were_whole(ground: MemoryNetwork, agent: Witness, passed: int) -> None:
+async def test_a_truncated_stream_ends_as_if_it_were_whole(ground: MemoryNetwork, agent: Witness, passed: int) -> None:
     ground.fault(CutAfter(bytes_passed=passed))
     result = await outcome(ground, STREAM)
     assert isinstance(result, Reply)
@@ -236,7 +238,7 @@ async def test_a_cut_stream_ends_as_if_it_were_whole(ground: MemoryNetwork, agen
     assert agent.closed_at == [(passed - 1) // 8 if passed else 0]
 
 
-async def test_a_cut_json_promises_no_length(ground: MemoryNetwork) -> None:
+async def test_a_truncated_json_body_declares_no_length(ground: MemoryNetwork) -> None:
     ground.fault(CutAfter(bytes_passed=2))
     result = await outcome(ground, SEND)
     assert isinstance(result, Reply)
@@ -244,14 +246,14 @@ async def test_a_cut_json_promises_no_length(ground: MemoryNetwork) -> None:
     assert "content-length" not in result.headers
 
 
-async def test_a_drip_feeds_the_same_bytes_slowly(ground: MemoryNetwork) -> None:
+async def test_a_drip_sends_the_same_bytes_slowly(ground: MemoryNetwork) -> None:
     ground.fault(Drip(size=3, every_s=0.5))
     async with ground.open(SEND) as incoming:
         pieces = [(now(), chunk) async for chunk in incoming.chunks]
     assert pieces == [(0.5, b"don"), (1.0, b"e")]
 
 
-async def test_edited_chunks_arrive_edited(ground: MemoryNetwork) -> None:
+async def test_edited_chunks_reach_the_caller(ground: MemoryNetwork) -> None:
     ground.fault(EditChunk(edit=lambda chunk: chunk.replace(b"event", b"evt")))
     result = await outcome(ground, STREAM)
     assert isinstance(result, Reply)
@@ -273,7 +275,7 @@ async def test_latency_keeps_the_order_of_bytes(ground: MemoryNetwork) -> None:
     assert result.body == b"event-0;event-1;event-2;event-3;"
 
 
-async def test_faults_add_up_in_the_order_they_were_put_up(ground: MemoryNetwork) -> None:
+async def test_faults_apply_in_the_order_in_which_they_were_added(ground: MemoryNetwork) -> None:
     ground.fault(EditChunk(edit=lambda chunk: b"<" + chunk + b">"))
     ground.fault(DropAfter(bytes_passed=10))
     async with ground.open(STREAM) as incoming:
@@ -281,10 +283,10 @@ async def test_faults_add_up_in_the_order_they_were_put_up(ground: MemoryNetwork
     assert received == b"<event-0;>"
 
 
-# Which requests.
+# Which requests a fault applies to.
 
 
-async def test_times_and_lifting_end_a_fault(ground: MemoryNetwork) -> None:
+async def test_a_fault_ends_after_its_times_or_when_it_is_lifted(ground: MemoryNetwork) -> None:
     twice = ground.fault(Status(status=500), times=2)
     statuses = [(await ground.exchange(SEND)).status for _ in range(4)]
     assert statuses == [500, 500, 200, 200]
@@ -330,7 +332,7 @@ async def test_probability_is_drawn_from_the_seed() -> None:
         ("POST", "/a2a/message:send", "9.9", ("", "")),
     ],
 )
-def test_an_operation_over_http_json_has_the_name_that_it_has_in_json_rpc(
+def test_an_operation_over_http_json_has_its_name_in_json_rpc(
     method: str, path: str, version: str | None, operation: tuple[str, str]
 ) -> None:
     headers = {} if version is None else {"a2a-version": version}
@@ -360,7 +362,7 @@ def test_an_operation_over_http_json_has_the_name_that_it_has_in_json_rpc(
         (Match(origin=AGENT, path="/a2a", rpc_method="tasks/get"), False),
     ],
 )
-async def test_a_fault_is_for_the_requests_it_matches(ground: MemoryNetwork, match: Match, meant: bool) -> None:
+async def test_a_fault_applies_to_the_requests_it_matches(ground: MemoryNetwork, match: Match, meant: bool) -> None:
     ground.fault(Status(status=500), match)
     assert ((await ground.seen_from("hub").exchange(SEND)).status == 500) is meant
 
@@ -379,7 +381,7 @@ async def test_default_ports_match_with_and_without_the_number(network: MemoryNe
                 assert (await network.exchange(Request(method="POST", url="http://plain/"))).status == 500
 
 
-async def test_healing_takes_every_fault_down(ground: MemoryNetwork) -> None:
+async def test_heal_removes_every_fault(ground: MemoryNetwork) -> None:
     ground.fault(Refuse())
     ground.fault(Stall())
     ground.down(AGENT)
@@ -388,7 +390,7 @@ async def test_healing_takes_every_fault_down(ground: MemoryNetwork) -> None:
     assert isinstance(await outcome(ground, SEND), Reply)
 
 
-# Whatever the weather.
+# Under any faults.
 
 harmless = st.one_of(
     st.builds(Drip, size=st.integers(1, 20), every_s=st.floats(0, 2)),
@@ -399,7 +401,7 @@ harmless = st.one_of(
 
 
 def carried(chunks: list[bytes], faults: list[Fault]) -> tuple[bytes, bool]:
-    """What a reader gets of ``chunks`` through ``faults``, and whether it ended whole."""
+    """The bytes of ``chunks`` that a reader gets through ``faults``, and whether the body ended whole."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
@@ -430,17 +432,17 @@ def carried(chunks: list[bytes], faults: list[Fault]) -> tuple[bytes, bool]:
 
 @pytest.mark.slow
 @given(st.lists(st.binary(max_size=30), max_size=6), st.lists(harmless, max_size=4))
-def test_slow_weather_never_changes_a_byte(chunks: list[bytes], faults: list[Fault]) -> None:
+def test_faults_that_only_delay_never_change_a_byte(chunks: list[bytes], faults: list[Fault]) -> None:
     assert carried(chunks, faults) == (b"".join(chunks), True)
 
 
 @pytest.mark.slow
 @given(st.lists(st.binary(max_size=30), max_size=6), st.lists(harmless, max_size=3), st.integers(0, 100), st.data())
-def test_a_break_anywhere_leaves_exactly_what_was_sent_before_it(
+def test_a_break_anywhere_leaves_exactly_the_bytes_before_it(
     chunks: list[bytes], faults: list[Fault], passed: int, data: st.DataObject
 ) -> None:
     whole = b"".join(chunks)
     faults.insert(data.draw(st.integers(0, len(faults))), DropAfter(bytes_passed=passed))
-    # A body of nothing passes no byte at which it could break.
+    # An empty body has no byte at which it could break.
     breaks = bool(whole) and passed <= len(whole)
     assert carried(chunks, faults) == (whole[:passed], not breaks)

@@ -21,7 +21,7 @@ async def test_async_tests_run_on_virtual_time_by_default() -> None:
 
 
 @pytest.mark.sockets
-async def test_a_sockets_test_runs_on_the_real_loop() -> None:
+async def test_a_test_marked_sockets_runs_on_the_real_loop() -> None:
     loop = asyncio.get_running_loop()
     assert not isinstance(loop, VirtualLoop)
     server = await asyncio.start_server(lambda r, w: w.close(), "127.0.0.1", 0)
@@ -82,7 +82,7 @@ async def test_timers_still_fire_when_a_float_second_is_coarse() -> None:
     assert 0 < loop.time() - before < 0.01
 
 
-async def test_sleepers_wake_in_order_of_their_instant() -> None:
+async def test_sleepers_wake_in_the_order_of_their_instants() -> None:
     woken: list[tuple[int, float]] = []
 
     async def sleeper(seconds: int) -> None:
@@ -95,7 +95,7 @@ async def test_sleepers_wake_in_order_of_their_instant() -> None:
     assert woken == [(1, 1.0), (3, 3.0), (17, 17.0), (40, 40.0)]
 
 
-async def test_canceled_timers_are_let_go_long_before_they_are_due() -> None:
+async def test_canceled_timers_are_freed_long_before_they_are_due() -> None:
     loop = asyncio.get_running_loop()
     timers = [loop.call_later(86_400, print) for _ in range(1_000)]
     refs = [weakref.ref(timer) for timer in timers]
@@ -106,7 +106,7 @@ async def test_canceled_timers_are_let_go_long_before_they_are_due() -> None:
     assert not any(ref() for ref in refs)
 
 
-def test_a_deadlock_names_who_waits_and_where() -> None:
+def test_a_deadlock_names_the_waiting_workers_and_their_lines() -> None:
     async def waits_for_nothing() -> None:
         await asyncio.Event().wait()
 
@@ -163,7 +163,7 @@ async def test_sockets_names_and_subprocesses_are_refused() -> None:
         loop.add_reader(sock, print)
 
 
-def test_an_error_nobody_looked_at_fails_the_run() -> None:
+def test_an_unread_error_fails_the_run() -> None:
     async def fails() -> None:
         raise ValueError("lost")
 
@@ -199,7 +199,7 @@ def test_a_worker_left_running_fails_the_run_and_is_cancelled() -> None:
     assert virtual.run(main, strict=False) == 5
 
 
-def test_the_programs_own_error_comes_before_what_closing_finds() -> None:
+def test_the_programs_own_error_wins_over_errors_at_close() -> None:
     async def main() -> None:
         kept = asyncio.create_task(asyncio.sleep(60))
         await asyncio.sleep(1)
@@ -240,7 +240,7 @@ def test_timers_of_one_instant_fire_in_the_order_they_were_set() -> None:
 
 
 @pytest.mark.slow
-def test_unshuffled_runs_are_all_alike() -> None:
+def test_runs_without_shuffling_are_all_alike() -> None:
     assert {_race(seed, shuffle=False) for seed in range(5)} == {"abcdefgh" * 3}
 
 
@@ -253,7 +253,7 @@ def test_shuffled_runs_differ_by_seed_and_only_by_seed() -> None:
 
 
 def test_a_task_group_cancels_its_workers_in_the_same_order_every_time() -> None:
-    # asyncio walks a set here; workers that hash by birth give the set one order in every process.
+    # asyncio iterates over a set here; workers with a hash by birth give the set one order in every process.
     def cancelled_order() -> list[int]:
         order: list[int] = []
 
@@ -294,8 +294,8 @@ def test_default_worker_names_count_per_run() -> None:
 
 
 @pytest.mark.slow
-def test_a_heap_that_was_frozen_before_a_run_is_frozen_after_it() -> None:
-    """This suite's own is, once it is collected: every later run would look through all of it else."""
+def test_a_frozen_heap_stays_frozen_after_a_run() -> None:
+    """The heap of this suite is frozen once collected; without it every later run would search all of it."""
 
     async def story() -> None:
         await asyncio.sleep(1)

@@ -37,7 +37,7 @@ def app_of(endpoint: Endpoint, **options: Any) -> Starlette:
 
 
 class Clockwork:
-    """Streams five chunks, a second apart, and writes down when its generator was closed."""
+    """Streams five chunks, a second apart, and records when its generator was closed."""
 
     def __init__(self) -> None:
         self.closed_at: list[float] = []
@@ -59,7 +59,7 @@ def get(url: str = AGENT + "/", **limits: Any) -> Request:
     return Request(method="GET", url=url, limits=Limits(**limits))
 
 
-async def test_a_request_arrives_as_a_server_would_show_it(network: MemoryNetwork) -> None:
+async def test_a_request_arrives_as_a_server_would_pass_it(network: MemoryNetwork) -> None:
     async def tell(request: WebRequest) -> Response:
         return JSONResponse(
             {
@@ -121,7 +121,7 @@ async def test_an_application_sees_its_reader_leave_at_once(network: MemoryNetwo
 
 
 @pytest.mark.parametrize(("spec_version", "told"), [("2.3", []), ("2.4", [(2.0, "the client has left")])])
-async def test_only_asgi_2_4_tells_a_sender_that_nobody_reads(spec_version: str, told: list[Any]) -> None:
+async def test_only_asgi_2_4_reports_to_a_sender_that_its_reader_left(spec_version: str, told: list[Any]) -> None:
     heard: list[tuple[float, str]] = []
 
     async def sends_on(scope: Any, receive: Any, send: Any) -> None:
@@ -146,7 +146,7 @@ async def test_only_asgi_2_4_tells_a_sender_that_nobody_reads(spec_version: str,
     assert heard == told
 
 
-async def test_a_cancelled_reader_leaves_too(network: MemoryNetwork) -> None:
+async def test_an_application_sees_a_cancelled_reader_leave(network: MemoryNetwork) -> None:
     clockwork = Clockwork()
     network.mount(AGENT, clockwork.app)
     async with network:
@@ -157,7 +157,7 @@ async def test_a_cancelled_reader_leaves_too(network: MemoryNetwork) -> None:
         assert clockwork.closed_at == [2.5]
 
 
-async def test_a_caller_that_gives_up_before_the_answer_is_noticed(network: MemoryNetwork) -> None:
+async def test_an_application_sees_a_caller_that_gives_up_before_the_reply(network: MemoryNetwork) -> None:
     heard: list[tuple[float, str]] = []
 
     async def listens(scope: Any, receive: Any, send: Any) -> None:
@@ -175,7 +175,7 @@ async def test_a_caller_that_gives_up_before_the_answer_is_noticed(network: Memo
     assert heard == [(4.0, "http.disconnect")]
 
 
-async def test_an_application_that_dies_half_way_loses_the_connection(network: MemoryNetwork) -> None:
+async def test_an_application_that_raises_half_way_loses_the_connection(network: MemoryNetwork) -> None:
     async def dies(request: WebRequest) -> Response:
         async def chunks() -> AsyncIterator[bytes]:
             yield b"half"
@@ -194,7 +194,7 @@ async def test_an_application_that_dies_half_way_loses_the_connection(network: M
         assert now() == 1
 
 
-async def test_an_application_that_dies_before_answering_is_a_500(network: MemoryNetwork) -> None:
+async def test_an_application_that_raises_before_its_reply_is_a_500(network: MemoryNetwork) -> None:
     async def dies(scope: Any, receive: Any, send: Any) -> None:
         raise ValueError("bang")
 
@@ -204,7 +204,7 @@ async def test_an_application_that_dies_before_answering_is_a_500(network: Memor
     assert (reply.status, reply.body) == (500, b"Internal Server Error")
 
 
-async def test_a_body_that_is_never_finished_is_a_lost_connection(network: MemoryNetwork) -> None:
+async def test_an_unfinished_body_is_a_lost_connection(network: MemoryNetwork) -> None:
     async def forgets(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
             await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -249,7 +249,7 @@ async def test_a_fast_application_waits_for_a_slow_reader(network: MemoryNetwork
     assert sent_at == [0, 0, 5, 5, 5, 5]
 
 
-async def test_two_requests_are_carried_side_by_side(network: MemoryNetwork) -> None:
+async def test_two_requests_are_carried_at_the_same_time(network: MemoryNetwork) -> None:
     async def slow(request: WebRequest) -> Response:
         await asyncio.sleep(3)
         return PlainTextResponse(f"{now()}")
@@ -260,7 +260,7 @@ async def test_two_requests_are_carried_side_by_side(network: MemoryNetwork) -> 
     assert {reply.result().body for reply in replies} == {b"3.0"}
 
 
-async def test_repeated_headers_are_joined_and_names_lowered(network: MemoryNetwork) -> None:
+async def test_repeated_headers_are_joined_and_their_names_lowered(network: MemoryNetwork) -> None:
     async def answer(request: WebRequest) -> Response:
         response = PlainTextResponse("")
         response.raw_headers += [(b"Vary", b"a"), (b"vary", b"b")]
@@ -281,7 +281,7 @@ async def test_a_head_response_has_no_body(network: MemoryNetwork) -> None:
     assert (reply.headers["content-length"], reply.body) == ("5", b"")
 
 
-# Who is where.
+# Origins and addresses.
 
 
 async def hello(request: WebRequest) -> Response:
@@ -292,7 +292,7 @@ async def hello(request: WebRequest) -> Response:
     "url",
     ["http://nobody:8000/", "http://agent-a:8001/", "https://agent-a:8000/", "ftp://agent-a/", "agent-a", "http://[::"],
 )
-async def test_an_address_nobody_listens_at_is_unreachable_and_nothing_was_sent(
+async def test_an_address_without_a_listener_is_unreachable_and_nothing_was_sent(
     network: MemoryNetwork, url: str
 ) -> None:
     network.mount(AGENT, app_of(hello))
@@ -315,7 +315,7 @@ async def test_names_resolve_to_the_table_then_to_the_mounted_host(network: Memo
         await network.resolve("nobody", 80)
 
 
-async def test_the_address_decides_who_answers_not_the_name(network: MemoryNetwork) -> None:
+async def test_the_address_decides_which_application_replies_not_the_name(network: MemoryNetwork) -> None:
     async def secret(request: WebRequest) -> Response:
         return PlainTextResponse("internal")
 
@@ -340,7 +340,7 @@ async def test_a_guarded_transport_refuses_before_a_byte_is_sent(network: Memory
         assert (await allowed.exchange(get("http://internal/"))).body == b"hello"
 
 
-async def test_a_name_that_changes_its_mind_is_checked_on_every_connection(network: MemoryNetwork) -> None:
+async def test_a_name_with_changing_addresses_is_checked_on_every_connection(network: MemoryNetwork) -> None:
     network.mount("http://turncoat:80", app_of(hello))
     guarded = network.guarded(AddressPolicy())
     async with network:
@@ -471,7 +471,7 @@ async def test_unmount_shuts_down_in_order_and_crash_does_not(network: MemoryNet
             network.down(other)
 
 
-async def test_a_crash_breaks_every_connection_and_nothing_runs_on(network: MemoryNetwork) -> None:
+async def test_a_crash_breaks_every_connection_and_stops_every_worker(network: MemoryNetwork) -> None:
     clockwork = Clockwork()
     network.mount(AGENT, clockwork.app)
     async with network:
@@ -483,7 +483,7 @@ async def test_a_crash_breaks_every_connection_and_nothing_runs_on(network: Memo
         assert clockwork.closed_at == [0]
 
 
-async def test_a_request_that_a_crash_meets_before_its_answer_is_lost_and_not_answered(network: MemoryNetwork) -> None:
+async def test_a_request_without_a_response_at_a_crash_is_lost(network: MemoryNetwork) -> None:
     async def never(request: WebRequest) -> Response:
         await asyncio.Event().wait()
         raise AssertionError
@@ -512,7 +512,9 @@ def sized(size: int) -> Endpoint:
 
 
 @pytest.mark.parametrize(("size", "fits"), [(9, True), (10, True), (11, False)])
-async def test_a_body_may_be_as_large_as_the_limit_and_no_larger(network: MemoryNetwork, size: int, fits: bool) -> None:
+async def test_a_body_at_the_limit_is_read_and_a_larger_one_is_refused(
+    network: MemoryNetwork, size: int, fits: bool
+) -> None:
     network.mount(AGENT, app_of(sized(size)))
     async with network:
         if fits:
@@ -566,10 +568,10 @@ async def test_a_header_with_a_line_break_is_never_sent(network: MemoryNetwork) 
             await network.exchange(Request(method="GET", url=AGENT, headers={"x-key": "a\r\nx-evil: b"}))
 
 
-# What the network remembers.
+# The requests that the network remembers.
 
 
-async def test_every_request_is_remembered_with_what_became_of_it(network: MemoryNetwork, runtime: Runtime) -> None:
+async def test_every_request_is_remembered_with_its_end(network: MemoryNetwork, runtime: Runtime) -> None:
     network.mount(AGENT, app_of(hello))
     async with network:
         await network.seen_from("hub").exchange(
@@ -618,7 +620,7 @@ async def test_in_process_needs_no_virtual_time() -> None:
     await check_in_process()
 
 
-async def test_in_process_used_bare_starts_at_the_first_request_and_stops_at_aclose() -> None:
+async def test_in_process_without_a_context_starts_at_the_first_request_and_stops_at_aclose() -> None:
     events: list[Any] = []
     transport = in_process(recording_app(events))
     assert (await transport.exchange(get("http://x/"))).body == b"thing"
@@ -626,7 +628,7 @@ async def test_in_process_used_bare_starts_at_the_first_request_and_stops_at_acl
     assert [name for name, _ in events] == ["up", "down"]
 
 
-async def test_in_process_streams() -> None:
+async def test_an_application_in_process_streams() -> None:
     clockwork = Clockwork()
     async with in_process(clockwork.app) as transport:
         async with transport.open(get("http://x/")) as incoming:

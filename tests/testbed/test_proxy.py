@@ -123,14 +123,14 @@ async def until_lost(incoming: IncomingResponse, enough: Callable[[bytes], bool]
     raise AssertionError("the stream ended without a break")
 
 
-async def test_without_weather_a_request_passes_unchanged(env: Env) -> None:
+async def test_without_faults_a_request_passes_unchanged(env: Env) -> None:
     reply = await env.transport.exchange(env.send)
     assert reply.status == 200
     assert json.loads(reply.body) == {"got": env.send.body.decode(), "x-own": "yes"}
     assert [request.body for request in env.proxy.requests] == [env.send.body]
 
 
-async def test_a_chunk_passes_while_the_rest_is_still_to_come_and_leaving_reaches_the_agent(env: Env) -> None:
+async def test_a_chunk_passes_before_the_rest_is_sent_and_leaving_reaches_the_agent(env: Env) -> None:
     async with env.transport.open(env.stream) as incoming:
         assert (await anext(incoming.chunks)).startswith(b"event-000;")
     async with asyncio.timeout(60):
@@ -144,7 +144,7 @@ async def test_leaving_a_silent_agent_reaches_it_too(env: Env) -> None:
         await env.agent.left.wait()
 
 
-async def test_a_reset_before_the_request_is_forwarded_does_no_work(env: Env) -> None:
+async def test_a_reset_before_the_request_is_forwarded_causes_no_work(env: Env) -> None:
     env.proxy.fault(Refuse(), times=1)
     env.proxy.fault(LoseRequest(), times=2)
     for _ in range(2):
@@ -154,7 +154,7 @@ async def test_a_reset_before_the_request_is_forwarded_does_no_work(env: Env) ->
     assert env.agent.arrived == []
 
 
-async def test_a_lost_reply_hides_work_that_was_done(env: Env) -> None:
+async def test_a_lost_reply_hides_finished_work(env: Env) -> None:
     env.proxy.fault(LoseReply())
     assert isinstance(await env.outcome(env.send), ConnectionLost)
     assert env.agent.arrived == [env.send.body]
@@ -177,14 +177,14 @@ async def test_a_stream_breaks_at_a_byte_and_the_agent_notices(env: Env) -> None
         await env.agent.left.wait()
 
 
-async def test_a_half_close_is_no_clean_end_of_a_stream(env: Env) -> None:
+async def test_a_half_close_is_not_a_clean_end_of_a_stream(env: Env) -> None:
     env.proxy.fault(CutAfter(bytes_passed=100))
     async with env.transport.open(env.stream) as incoming, asyncio.timeout(60):
         received = await until_lost(incoming)
     assert received.startswith(b"event-000;")
 
 
-async def test_500_then_200(env: Env) -> None:
+async def test_a_fault_gives_500_once_and_then_200(env: Env) -> None:
     env.proxy.fault(Status(status=500, body=b"no"), Match(path="/a2a", rpc_method="message/send"), times=1)
     env.proxy.fault(html_error(), Match(path="/other"))
     first, second = await env.transport.exchange(env.send), await env.transport.exchange(env.send)
@@ -192,14 +192,14 @@ async def test_500_then_200(env: Env) -> None:
     assert len(env.agent.arrived) == 1
 
 
-async def test_an_edited_head_arrives_edited(env: Env) -> None:
+async def test_an_edited_head_reaches_the_caller(env: Env) -> None:
     env.proxy.fault(EditStart(status=201, headers={"content-type": "text/html"}))
     reply = await env.transport.exchange(env.send)
     assert (reply.status, reply.headers["content-type"]) == (201, "text/html")
     assert json.loads(reply.body)["x-own"] == "yes"
 
 
-async def test_a_duplicate_arrives_again(env: Env) -> None:
+async def test_a_duplicate_reaches_the_agent_again(env: Env) -> None:
     env.proxy.fault(Duplicate(copies=1, after_s=0.05))
     assert isinstance(await env.outcome(env.send), Reply)
     async with asyncio.timeout(60):
@@ -222,7 +222,7 @@ async def test_a_duplicate_that_waits_when_the_proxy_stops_leaves_no_connection_
     assert seen == []
 
 
-async def test_slow_bytes_are_slow_and_whole(env: Env) -> None:
+async def test_a_drip_sends_the_whole_body_slowly(env: Env) -> None:
     env.proxy.fault(Latency(low_s=0.05, high_s=0.05))
     env.proxy.fault(Drip(size=10, every_s=0.02))
     began = time.perf_counter()
@@ -245,7 +245,7 @@ async def test_down_refuses_and_breaks_and_up_listens_on_the_same_port(env: Env)
     assert isinstance(await env.outcome(env.send), Reply)
 
 
-async def test_a_target_that_is_not_there_breaks_the_connection() -> None:
+async def test_a_missing_target_breaks_the_connection() -> None:
     async with FaultProxy("http://127.0.0.1:9") as proxy, running_runtime() as runtime:
         with pytest.raises(ConnectionLost):
             await runtime.transport.exchange(Request(method="GET", url=proxy.url))
@@ -254,7 +254,7 @@ async def test_a_target_that_is_not_there_breaks_the_connection() -> None:
 @pytest.mark.parametrize(
     "raw", [b"\r\n\r\n", b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\ncontent-length: x\r\n\r\n", b"x", b"x" * 99_999]
 )
-async def test_a_caller_that_speaks_no_http_is_dropped_and_nothing_is_logged(
+async def test_a_caller_that_does_not_speak_http_is_dropped_without_a_log_line(
     env: Env, raw: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, port = env.proxy.url.rsplit(":", 1)
@@ -279,7 +279,7 @@ async def test_a_chunked_request_arrives_whole(env: Env) -> None:
     assert env.agent.arrived == [b"abcde"]
 
 
-def test_the_proxy_listens_on_the_loopback_alone() -> None:
+def test_the_proxy_listens_on_the_loopback_address_only() -> None:
     with pytest.raises(ValueError, match="loopback"):
         FaultProxy("http://127.0.0.1:1", listen_host="0.0.0.0")
 

@@ -1,4 +1,4 @@
-"""What the rule of time does to a test that is wrong: a pytest of its own, with this suite's conftest."""
+"""Tests that break a rule of virtual time fail: a separate pytest with this suite's conftest."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def test_a_right_test_passes_and_fixtures_share_its_loop(report: str) -> None:
     assert "PASSED test_wrong.py::test_uses_what_is_there" in report
 
 
-def test_only_what_a_test_works_itself_counts_against_its_time(report: str) -> None:
-    """Other work on the machine makes a test wait, and not fail."""
+def test_only_a_tests_own_work_counts_against_its_time(report: str) -> None:
+    """Other work on the machine delays a test, and does not fail it."""
     assert "FAILED test_wrong.py::test_works_without_end - Failed: more than 1 s" in report
     assert "PASSED test_wrong.py::test_waits_longer_than_it_may_work" in report
 
 
-def test_waiting_for_nothing_fails_with_who_waits_where(report: str) -> None:
+def test_waiting_for_nothing_fails_with_the_worker_and_its_line(report: str) -> None:
     assert "FAILED test_wrong.py::test_waits_for_nothing" in report
     assert "nothing is ready and nothing is scheduled" in report
     assert "test_wrong.py:8 test_waits_for_nothing" in report
@@ -84,6 +84,6 @@ def test_a_lost_error_fails_the_test_that_lost_it(report: str) -> None:
     assert "LeftOver" in report
 
 
-def test_reaching_outside_fails_with_what_to_do_instead(report: str) -> None:
+def test_reaching_outside_fails_with_the_alternative(report: str) -> None:
     assert "FAILED test_wrong.py::test_that_reaches_outside" in report
     assert "pytest.mark.sockets" in report

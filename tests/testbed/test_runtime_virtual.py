@@ -17,7 +17,7 @@ from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import CountedIds, MemoryFiles, SeededRng, VirtualClock, virtual_runtime
 
 
-async def test_the_clock_is_start_plus_the_loops_time() -> None:
+async def test_the_clock_is_the_start_plus_the_loops_time() -> None:
     clock = virtual_runtime().clock
     assert (clock.now(), clock.monotonic()) == (START, 0)
     await asyncio.sleep(90_061.5)
@@ -59,7 +59,7 @@ async def test_a_sleep_until_a_date_ends_within_a_minute_of_the_clock_being_set(
     assert 130 <= clock.monotonic() <= 190
 
 
-async def test_a_clock_that_drifts_as_clocks_do_ends_no_sleep() -> None:
+async def test_normal_drift_of_a_clock_ends_no_sleep() -> None:
     clock = VirtualClock()
     for minute in range(60):
         asyncio.get_running_loop().call_later(60 * minute + 1, clock.jump, 0.03)
@@ -89,7 +89,7 @@ def test_secrets_are_long_distinct_and_repeat_with_the_seed() -> None:
     assert all(len(secret) == 43 for secret in secrets)
 
 
-def test_a_new_draw_in_one_room_does_not_shift_another() -> None:
+def test_a_new_draw_from_one_random_stream_does_not_shift_another() -> None:
     quiet, chatty = SeededRng(7), SeededRng(7)
     chatty.stream("tracker").random()
     assert quiet.stream("cards").random() == chatty.stream("cards").random()
@@ -106,7 +106,7 @@ def test_runtimes_of_one_run_are_kept_apart_by_name() -> None:
     assert hub.rng.stream("x").random() != agent.rng.stream("x").random()
 
 
-async def test_without_a_network_everything_is_unreachable() -> None:
+async def test_without_a_network_every_address_is_unreachable() -> None:
     runtime = virtual_runtime()
     with pytest.raises(Unreachable):
         await runtime.transport.exchange(Request(method="GET", url="http://agent-a/"))
@@ -114,7 +114,7 @@ async def test_without_a_network_everything_is_unreachable() -> None:
         await runtime.resolver.resolve("agent-a", 80)
 
 
-async def test_memory_files_keep_the_ports_promises() -> None:
+async def test_memory_files_keep_the_promises_of_the_port() -> None:
     files = MemoryFiles({"conf/agents.yaml": "agents: []", "conf/notes.txt": "x", "conf/deeper/b.yaml": "y"})
     folder = Path("conf")
     assert await files.read(folder / "agents.yaml", bytes_max=10) == b"agents: []"

@@ -1,4 +1,4 @@
-"""One body per promise of the Transport port, kept by the network in memory and by both forms over real sockets."""
+"""One function for each promise of Transport, run on the network in memory and on both forms over real sockets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.testbed.serving import served
 
 
 class Agent:
-    """What both worlds serve."""
+    """The application that both the network in memory and the real server run."""
 
     def __init__(self) -> None:
         self.left = asyncio.Event()
@@ -133,7 +133,7 @@ async def loses_the_connection_when_the_application_dies(world: World) -> None:
     assert caught.value.sent
 
 
-async def cannot_reach_where_nobody_listens(world: World) -> None:
+async def cannot_reach_an_address_without_a_listener(world: World) -> None:
     with pytest.raises(Unreachable) as caught:
         await world.transport.exchange(get(world.nobody))
     assert not caught.value.sent
@@ -185,7 +185,7 @@ PROMISES: list[Promise] = [
     hands_over_a_chunk_while_the_rest_is_still_to_come,
     tells_the_application_that_the_reader_left,
     loses_the_connection_when_the_application_dies,
-    cannot_reach_where_nobody_listens,
+    cannot_reach_an_address_without_a_listener,
     gives_up_without_a_first_byte,
     gives_up_on_a_body_that_does_not_end,
     decodes_a_body_within_the_byte_limit,
@@ -216,7 +216,7 @@ async def test_real_sockets_keep(promise: Promise) -> None:
 @pytest.mark.sockets
 @pytest.mark.parametrize("promise", PROMISES[:-1], ids=[promise.__name__ for promise in PROMISES[:-1]])
 async def test_a_client_that_is_handed_in_keeps(promise: Promise) -> None:
-    """All but the policy: whom somebody else's client dials is that somebody's."""
+    """All promises but the policy: a user's own client dials any address."""
     agent = Agent()
     async with served(agent.app) as url, over_httpx() as transport:
         await promise(World(agent, transport, url, "http://127.0.0.1:9"))

@@ -46,7 +46,7 @@ def covered(card: Any, keys: bytes) -> list[Any]:
     return [verify(forms_of(card), signature, read_keys(keys, "keys")) for signature in signatures_of(card)]
 
 
-def test_the_form_that_is_signed_is_the_specifications() -> None:
+def test_the_canonical_form_is_the_specifications() -> None:
     fragment = {
         "name": "Example Agent",
         "description": "",
@@ -72,7 +72,7 @@ def test_the_form_that_is_signed_is_the_specifications() -> None:
     ids=["p-256", "p-384", "ed25519", "rsa"],
 )
 @pytest.mark.parametrize("shape", [{}, {"current": False}, {"older": False}], ids=["both", "0.3", "1.0"])
-def test_a_card_is_signed_and_verified_until_it_is_changed(key: Any, shape: dict[str, bool]) -> None:
+def test_a_signed_card_is_verified_until_it_changes(key: Any, shape: dict[str, bool]) -> None:
     signer = CardSigner(pem_of(key), "key.pem")
     signed, keys = signer.sign(write_card(CARD, **shape)), json.dumps(signer.key_set).encode()
     for part in covered(signed, keys):
@@ -83,7 +83,7 @@ def test_a_card_is_signed_and_verified_until_it_is_changed(key: Any, shape: dict
     assert not any(covered({**signed, "skills": []}, keys))
 
 
-def test_a_default_value_more_or_less_changes_nothing() -> None:
+def test_a_default_value_in_the_card_does_not_change_the_signature() -> None:
     signed, keys = SIGNER.sign(write_card(CARD)), json.dumps(SIGNER.key_set).encode()
     assert covered({**signed, "securityRequirements": signed["securityRequirements"], "tenant": ""}, keys)[1]
     capabilities = {**signed["capabilities"], "extensions": []}
@@ -117,7 +117,7 @@ def test_an_algorithm_without_a_public_key_proves_nothing(algorithm: object) -> 
 @given(
     st.recursive(st.none() | st.text() | st.binary(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 )
-def test_any_signatures_are_read(value: Any) -> None:
+def test_malformed_signatures_are_read_without_an_error(value: Any) -> None:
     for signatures in (value, [value], [{"protected": value, "signature": value}]):
         for signature in signatures_of({"signatures": signatures}):
             assert signature.broken
@@ -129,11 +129,11 @@ def test_a_file_without_a_public_key_is_refused(data: bytes) -> None:
         read_keys(data, "keys")
 
 
-def test_a_public_key_signs_nothing() -> None:
+def test_a_public_key_cannot_sign() -> None:
     with pytest.raises(ConfigError):
         CardSigner(json.dumps(SIGNER.key_set).encode(), "keys.json")
 
 
-def test_the_same_card_keeps_its_signatures() -> None:
+def test_the_same_card_gets_the_same_signatures() -> None:
     assert SIGNER.sign(write_card(CARD)) == SIGNER.sign(write_card(CARD))
     assert canonical({"b": 1.0, "a": "é"}) == '{"a":"é","b":1}'.encode()

@@ -183,14 +183,14 @@ EVENTS: dict[str, TaskEvent] = {
 
 
 def old_message(message: Message, context_id: str | None = None) -> Message:
-    """What 0.1 keeps of a message."""
+    """The fields of a message that 0.1 can represent."""
     return Message(
         message_id="", role=message.role, parts=message.parts, metadata=message.metadata, context_id=context_id
     )
 
 
 def old_task(task: Task) -> Task:
-    """What 0.1 keeps of a task."""
+    """The fields of a task that 0.1 can represent."""
     said = task.status.message
     return replace(
         task,
@@ -220,7 +220,7 @@ def event_cases() -> list[str]:
 
 
 def call_and_reply(name: str) -> tuple[Call, Reply]:
-    """The values a golden file stands for."""
+    """The call and the reply in a golden file, as values."""
     version, _, case = name.partition("-")
     if version == "v0_1":
         return OLD_OPERATIONS[case]
@@ -293,11 +293,11 @@ def test_events_are_written_and_read_as_the_golden_file_says(name: str) -> None:
     spoken = dialect(doc["dialect"])
     assert spoken.encode_event(event) == doc["body"]
     assert spoken.event_name(event) == doc.get("event_name")
-    assert spoken.decode_event(doc["body"]) == as_carried(event, doc["dialect"])
+    assert spoken.decode_event(doc["body"]) == without_lost_fields(event, doc["dialect"])
 
 
-def as_carried(event: TaskEvent, version: str) -> TaskEvent:
-    """The event less what the dialect says it loses."""
+def without_lost_fields(event: TaskEvent, version: str) -> TaskEvent:
+    """The event without the fields that the dialect loses."""
     if isinstance(event, StatusUpdate) and version == "1.0":
         return replace(event, final=False)
     if isinstance(event, StatusUpdate) and version == "0.1":
@@ -341,7 +341,7 @@ def test_a_webhook_on_a_move_is_written_as_the_golden_file_says(version: str) ->
     assert event == replace(moved, context_id="" if version == "0.1" else "c-1")
 
 
-def test_the_seeds_own_request_is_read_though_its_message_has_no_id() -> None:
+def test_the_request_of_the_seed_is_read_although_its_message_has_no_id() -> None:
     asked = GOLDEN["seed-send"]["request"]
     read = jsonrpc.read_request(dump(asked))
     call = dialect("0.3").decode_call(read.method, read.params)
@@ -371,7 +371,7 @@ def test_a_card_of_0_2_with_an_empty_url_is_read_without_an_address() -> None:
     assert [skill.skill_id for skill in card.skills] == ["summarize"]
 
 
-def test_the_seed_guides_card_counts_as_0_3_over_json_rpc() -> None:
+def test_the_card_of_the_seed_guide_counts_as_0_3_over_json_rpc() -> None:
     card = read_card(GOLDEN["card-fleet"]["card"])
     assert card.interfaces == (AgentInterface(url=RPC_URL, binding="JSONRPC", protocol_version="0.3.0"),)
     assert card.capabilities == Capabilities(streaming=True, push_notifications=True)
@@ -418,11 +418,11 @@ def test_calls_and_replies_as_the_sdks_write_them_are_read_the_same(version: str
 @pytest.mark.parametrize(("version", "name"), peer_cases("body"))
 def test_events_as_the_sdks_write_them_are_read_the_same(version: str, name: str) -> None:
     found = dialect(version).decode_event(peer_case(version, name)["body"])
-    assert found == as_carried(EVENTS[name], version)
+    assert found == without_lost_fields(EVENTS[name], version)
 
 
 @pytest.mark.parametrize("state", TaskState)
-def test_only_0_3_ends_a_stream_on_every_state_in_which_the_agent_stops(state: TaskState) -> None:
+def test_only_0_3_ends_a_stream_on_every_interrupted_state(state: TaskState) -> None:
     update = StatusUpdate(task_id="t-1", context_id="c-1", status=TaskStatus(state=state))
     assert dialect("0.3").encode_event(update)["final"] is (state in TERMINAL | INTERRUPTED)
     assert "final" not in dialect("1.0").encode_event(update)["statusUpdate"]
@@ -432,7 +432,7 @@ def test_only_0_3_ends_a_stream_on_every_state_in_which_the_agent_stops(state: T
 @pytest.mark.parametrize(
     ("state", "written"), [(TaskState.REJECTED, "failed"), (TaskState.AUTH_REQUIRED, "input-required")]
 )
-def test_states_that_0_1_lacks_are_written_as_their_neighbours(state: TaskState, written: str) -> None:
+def test_states_that_0_1_lacks_are_written_as_the_nearest_state(state: TaskState, written: str) -> None:
     task = replace(TASK, status=TaskStatus(state=state))
     assert dialect("0.1").encode_reply(GetTask(task_id="t-1"), task)["status"] == {"state": written}
 
@@ -451,7 +451,7 @@ def test_states_that_0_1_lacks_are_written_as_their_neighbours(state: TaskState,
         ([], None),
     ],
 )
-def test_0_1_tells_the_statuses_an_agent_kept_if_they_are_a_list_of_objects(kept: Any, history: Any) -> None:
+def test_0_1_writes_the_kept_states_if_they_are_a_list_of_objects(kept: Any, history: Any) -> None:
     said = Message(message_id="m-1", role=Role.USER, parts=(TextPart(text="hi"),))
     task = replace(TASK, history=(said,), metadata={"stateTransitionHistory": kept})
     written = dialect("0.1").encode_reply(GetTask(task_id="t-1"), task)

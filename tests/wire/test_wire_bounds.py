@@ -1,4 +1,4 @@
-"""The bounds of what is read from a peer: what is just within is taken, what is just past is refused or cut."""
+"""The bounds of values that a peer sends: a value at a bound is read; a value past it is refused or cut."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_an_errors_code_within_32_bits_is_kept(code: int) -> None:
         ({"id": "x" * 1025, "error": {"code": -32603}}, "the answer's id is not the request's"),
     ],
 )
-def test_an_answer_is_refused_for_what_is_wrong_with_it(answer: Any, why: str) -> None:
+def test_a_response_is_refused_with_its_reason(answer: Any, why: str) -> None:
     with pytest.raises(WireError) as caught:
         jsonrpc.read_response(answer, expect_id=1)
     assert str(caught.value) == why
 
 
 @pytest.mark.parametrize(("code", "legacy"), [(-32003, True), (-32004, True), (-32001, False)])
-def test_an_error_keeps_its_words_and_data_in_every_dialect(code: int, legacy: bool) -> None:
+def test_an_error_keeps_its_message_and_data_in_every_dialect(code: int, legacy: bool) -> None:
     answer = {"id": "r", "error": {"code": code, "message": "full", "data": {"a": 1}}}
     for name in ("0.1", "0.3", "1.0", None):
         with pytest.raises(RpcError) as caught:
@@ -79,7 +79,7 @@ def test_the_details_of_an_error_of_1_0_are_texts_by_name() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("opening", "count"), [("values", VALUES_MAX), ("arrays", CONTAINERS_MAX)])
-def test_a_body_that_may_be_larger_may_hold_more_in_proportion(opening: str, count: int) -> None:
+def test_a_larger_body_limit_allows_more_values_in_proportion(opening: str, count: int) -> None:
     items = ["1" if opening == "values" else "[]"] * (2 * count - 1)
     padding = " " * (WIRE_BYTES_MAX + 1 - len(",".join(items)) - 2)
     body = f"[{','.join(items)}{padding}]".encode()
@@ -92,14 +92,14 @@ def test_a_body_that_may_be_larger_may_hold_more_in_proportion(opening: str, cou
 
 
 @pytest.mark.parametrize("half", [r"\ud83d", r"\uD83D", r"\udFFF"])
-def test_half_a_character_is_mended_in_texts_names_and_lists(half: str) -> None:
+def test_half_a_surrogate_pair_is_replaced_in_texts_names_and_lists(half: str) -> None:
     body = f'{{"a{half}": ["{half}x", {{"b": "{half}"}}, 1, null, "ä"]}}'.encode()
     assert parse_untrusted(body) == {"a\ufffd": ["\ufffdx", {"b": "\ufffd"}, 1, None, "ä"]}
     with pytest.raises(WireError, match="names a member twice"):
         parse_untrusted(b'{"a": 1, "a": 2}')
 
 
-def test_a_time_of_64_characters_is_read_and_a_longer_text_is_none() -> None:
+def test_a_time_of_64_characters_is_read_and_a_longer_one_is_ignored() -> None:
     stamp = "2026-01-02T03:04:05.000000+00:00:00.000000"
     assert reading.read_time(stamp) is not None
     longest = "2026-01-02T03:04:05." + "0" * (64 - 20 - 6) + "+00:00"
@@ -110,7 +110,7 @@ def test_a_time_of_64_characters_is_read_and_a_longer_text_is_none() -> None:
 
 
 @pytest.mark.parametrize("bound", [reading.ID_CHARS_MAX, reading.URL_CHARS_MAX])
-def test_a_text_of_its_longest_is_read_and_one_more_is_refused(bound: int) -> None:
+def test_a_text_at_its_limit_is_read_and_one_character_more_is_refused(bound: int) -> None:
     assert reading.text({"n": "x" * bound}, "n", chars_max=bound) == "x" * bound
     with pytest.raises(WireError, match=f"m is longer than {bound} characters"):
         reading.text({"n": "x" * (bound + 1)}, "m", "n", chars_max=bound)

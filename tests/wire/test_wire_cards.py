@@ -1,4 +1,4 @@
-"""What is taken from a card, how much of it, and what is written of it for whom."""
+"""Reading a card: its members and their bounds. Writing a card for callers of each dialect."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ FULL: dict[str, Any] = {
 }
 
 
-def test_every_member_of_a_card_is_where_it_belongs() -> None:
+def test_each_member_of_a_card_becomes_its_field() -> None:
     assert read_card(FULL) == AgentCard(
         name="scout",
         description="looks around",
@@ -113,7 +113,7 @@ def test_every_member_of_a_card_is_where_it_belongs() -> None:
     )
 
 
-def test_what_a_card_does_not_say_or_says_in_another_type_is_as_if_it_were_absent() -> None:
+def test_a_member_that_is_absent_or_of_another_type_takes_its_default() -> None:
     bare = read_card({"name": "scout", "url": ""})
     assert bare == AgentCard(name="scout")
     mistyped = dict.fromkeys(FULL, 7) | {"name": "scout"}
@@ -127,7 +127,7 @@ def test_what_a_card_does_not_say_or_says_in_another_type_is_as_if_it_were_absen
 
 
 @pytest.mark.parametrize("length", [URL_CHARS_MAX, URL_CHARS_MAX + 1])
-def test_an_address_is_taken_whole_or_not_at_all(length: int) -> None:
+def test_an_address_is_never_cut(length: int) -> None:
     url = "http://a/".ljust(length, "x")
     item = {"url": url, "transport": "JSONRPC"}
     for said in ({"url": url}, {"supportedInterfaces": [item]}, {"additionalInterfaces": [item], "url": ""}):
@@ -135,7 +135,7 @@ def test_an_address_is_taken_whole_or_not_at_all(length: int) -> None:
         assert found == ([url] if length == URL_CHARS_MAX else [])
 
 
-def test_a_long_text_is_cut_where_its_bound_is() -> None:
+def test_a_long_text_is_cut_at_its_bound() -> None:
     def first(**said: Any) -> AgentInterface:
         return read_card({"name": "a", "supportedInterfaces": [], **said}).interfaces[0]
 
@@ -153,7 +153,7 @@ def test_a_long_text_is_cut_where_its_bound_is() -> None:
     assert len(extension.uri) == URL_CHARS_MAX
 
 
-def test_no_more_of_anything_is_taken_from_a_card_than_a_thousand() -> None:
+def test_a_list_in_a_card_is_cut_after_a_thousand_items() -> None:
     many = range(ITEMS_MAX + 1)
     card = read_card(
         {
@@ -200,7 +200,7 @@ def test_an_address_is_listed_once_for_each_binding_and_version() -> None:
         ("9" * 5_000, True, "9" * 5_000),
     ],
 )
-def test_a_version_counts_by_its_first_two_numbers(version: str, current: bool, short: str) -> None:
+def test_a_version_is_compared_by_its_first_two_numbers(version: str, current: bool, short: str) -> None:
     assert is_current(AgentInterface(url="u", protocol_version=version)) is current
     assert major_minor(version) == short
 
@@ -223,7 +223,7 @@ OLDER = {"protocolVersion", "url", "preferredTransport", "additionalInterfaces",
         ((NEW,), {"older": True}, True, True),
     ],
 )
-def test_a_card_is_in_the_shapes_of_what_it_offers_unless_it_is_said(
+def test_a_card_has_the_shapes_of_its_interfaces_unless_the_caller_chooses(
     interfaces: tuple[AgentInterface, ...], said: dict[str, bool], older: bool, current: bool
 ) -> None:
     card = AgentCard(name="a", interfaces=interfaces, capabilities=Capabilities(extended_card=True))
@@ -235,7 +235,7 @@ def test_a_card_is_in_the_shapes_of_what_it_offers_unless_it_is_said(
     assert ("url" in written) is (older and OLD in interfaces)
 
 
-def test_a_card_is_written_member_by_member_and_what_is_empty_is_left_out() -> None:
+def test_a_written_card_leaves_empty_members_out() -> None:
     whole = read_card(FULL)
     written = write_card(whole)
     assert read_card(written).skills == whole.skills
@@ -287,7 +287,7 @@ def test_a_version_of_0_x_is_written_with_three_numbers(said: str, written: str)
         ({}, None),
     ],
 )
-def test_half_a_provider_is_written_whole_and_none_not_at_all(
+def test_a_provider_is_written_with_both_members_or_left_out(
     provider: dict[str, str], written: dict[str, str] | None
 ) -> None:
     assert write_card(AgentCard(name="a", **provider)).get("provider") == written  # type: ignore[arg-type]
@@ -307,11 +307,11 @@ def test_half_a_provider_is_written_whole_and_none_not_at_all(
         ("a_B", "a_B"),
     ],
 )
-def test_only_what_protobuf_would_write_is_a_second_spelling(name: str, spelt: str) -> None:
+def test_only_the_camel_case_of_protobuf_is_a_second_spelling(name: str, spelt: str) -> None:
     assert camel_case({name: [{name: 1}]}) == {spelt: [{spelt: 1}]}
 
 
-def test_a_scheme_keeps_its_members_in_either_shape() -> None:
+def test_a_security_scheme_keeps_its_members_in_either_shape() -> None:
     key = {"type": "apiKey", "in": "header", "name": "X-Key"}
     bearer = {"type": "http", "scheme": "bearer", "location": "kept"}
     wrapped = write_schemes({"k": key, "b": bearer}, older=False, current=True)["securitySchemes"]
@@ -339,5 +339,7 @@ def test_a_scheme_keeps_its_members_in_either_shape() -> None:
         ({"securityRequirements": [{"schemes": {"k": {"list": "a"}, "j": "a"}}]}, ({"k": [], "j": []},)),
     ],
 )
-def test_requirements_are_read_in_either_shape(card: dict[str, Any], read: tuple[dict[str, list[str]], ...]) -> None:
+def test_security_requirements_are_read_in_either_shape(
+    card: dict[str, Any], read: tuple[dict[str, list[str]], ...]
+) -> None:
     assert read_requirements(card) == read

@@ -1,4 +1,4 @@
-"""Which dialect a request is in, and which dialect and address a card leads to."""
+"""The dialect of a request, and the choice of dialect and address from a card."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_1_0_name_with_another_version_is_refused(header: str | None) -> None:
 
 
 @pytest.mark.parametrize("method", ["", "message/Send", "sendMessage", "tasks/list", "tasks/get ", "x" * 200])
-def test_a_name_of_no_dialect_is_not_found(method: str) -> None:
+def test_an_unknown_method_is_not_found(method: str) -> None:
     with pytest.raises(MethodNotFound):
         for_request(method, {}, "1.0")
 
@@ -79,7 +79,7 @@ def test_a_name_of_no_dialect_is_not_found(method: str) -> None:
         ("tasks/get", "9", "0.3"),
     ],
 )
-def test_an_error_is_worded_in_the_dialect_the_caller_most_likely_speaks(
+def test_an_error_is_written_in_the_dialect_that_the_caller_most_likely_speaks(
     method: str | None, header: str | None, name: str
 ) -> None:
     assert error_dialect(method, header) == name
@@ -92,7 +92,7 @@ def test_every_method_name_leads_back_to_its_operation() -> None:
             assert {spoken.operation(name) for name in names} == {operation}
 
 
-def test_the_ten_methods_of_the_seed_guide_are_0_3s() -> None:
+def test_the_ten_methods_of_the_seed_guide_belong_to_0_3() -> None:
     promised = {
         "message/send",
         "message/stream",
@@ -109,7 +109,7 @@ def test_the_ten_methods_of_the_seed_guide_are_0_3s() -> None:
 
 
 @pytest.mark.parametrize("name", ["0.3", "0.1"])
-def test_an_operation_a_dialect_lacks_is_refused_before_anything_is_sent(name: str) -> None:
+def test_an_operation_that_the_dialect_lacks_is_refused_before_sending(name: str) -> None:
     with pytest.raises(UnsupportedOperation):
         dialect(name).encode_call(ListTasks())
 
@@ -120,7 +120,7 @@ def test_only_1_0_sends_the_version_header() -> None:
     assert dialect("0.3").headers(Operation.STREAM)["Accept"] == "text/event-stream"
 
 
-def test_an_unknown_dialect_is_the_operators_mistake() -> None:
+def test_an_unknown_dialect_is_a_configuration_error() -> None:
     with pytest.raises(ConfigError, match=r"1\.0, 0\.3, 0\.1"):
         dialect("0.4")
 
@@ -180,7 +180,7 @@ def test_the_cards_first_interface_is_called_at_the_configured_address(
 
 
 @pytest.mark.parametrize("offered", [("http://h:1/g", "1.0", "GRPC"), ("http://h:1/g", "2.0", "HTTP+JSON")])
-def test_a_card_that_shares_no_interface_leaves_no_way_but_a_configured_one(offered: tuple[str, ...]) -> None:
+def test_without_a_common_interface_only_a_configured_dialect_works(offered: tuple[str, ...]) -> None:
     alone = choose(card(offered), "http://h:1")
     assert (offered[2] in alone.no_way, alone.other, alone.url) == (True, None, "")
     pinned = choose(card(offered), "http://h:1", rpc_url="http://h:1/rpc")
@@ -199,7 +199,7 @@ def test_a_configured_dialect_overrules_the_card() -> None:
     assert (legacy.dialect_name, legacy.tenant) == ("0.1", None)
 
 
-def test_the_tenant_of_the_chosen_interface_goes_along() -> None:
+def test_the_tenant_of_the_chosen_interface_is_sent() -> None:
     offered = AgentInterface(url="http://h/x", protocol_version="1.0", tenant="blue")
     assert choose(AgentCard(name="a", interfaces=(offered,)), "http://h").tenant == "blue"
 
@@ -269,7 +269,7 @@ def test_no_card_moves_a_call_off_the_configured_origin(advertised: str, configu
     | st.text(max_size=30).map("http://{}".format)
     | st.text(max_size=30).map("http://h:1/{}".format)
 )
-def test_no_text_in_a_card_moves_a_call_or_breaks_the_choice(advertised: str) -> None:
+def test_no_text_in_a_card_changes_the_address_or_breaks_the_choice(advertised: str) -> None:
     found = choose(card((advertised, "1.0")), "http://h:1")
     assert found.url.startswith("http://h:1/")
     assert origin(found.url) == ("http", "h", 1)
@@ -278,7 +278,7 @@ def test_no_text_in_a_card_moves_a_call_or_breaks_the_choice(advertised: str) ->
 @pytest.mark.parametrize(
     "configured", ["", "h:1", "ftp://h", "http://", "http://h:99999", "http://u:pw@h/", "http://[::1"]
 )
-def test_an_unusable_configured_address_is_the_operators_mistake_and_not_repeated(configured: str) -> None:
+def test_an_unusable_configured_address_is_a_configuration_error_that_does_not_repeat_it(configured: str) -> None:
     with pytest.raises(ConfigError) as caught:
         choose(card(), configured)
     assert "pw" not in str(caught.value)
@@ -308,7 +308,7 @@ def test_only_a_plain_path_lies_below_another(url: str, below: bool) -> None:
 
 
 @pytest.mark.parametrize("configured", ["http://a", "http://a/", "a/x", ""])
-def test_an_origin_alone_is_nobodys_mount(configured: str) -> None:
+def test_an_origin_without_a_path_is_not_a_mount(configured: str) -> None:
     assert not choice.is_mounted(configured, "http://a/x/card")
     assert not choice.is_mounted("http://a/x", "")
 
@@ -324,7 +324,7 @@ def test_an_origin_alone_is_nobodys_mount(configured: str) -> None:
         ("type", "0.3"),
     ],
 )
-def test_one_typed_part_makes_a_shared_name_a_call_of_0_1(parts: object, name: str) -> None:
+def test_one_part_with_a_type_makes_a_shared_method_name_0_1(parts: object, name: str) -> None:
     assert for_request("tasks/send", {"message": {"parts": parts}}, None).name == name
 
 
@@ -347,17 +347,17 @@ def test_a_send_is_the_same_call_under_its_alias() -> None:
         ("http://h:0/x", "http://h", 1),
     ],
 )
-def test_a_port_that_is_not_written_is_the_schemes_own(offered: str, configured: str, warned: int) -> None:
+def test_a_missing_port_is_the_default_of_its_scheme(offered: str, configured: str, warned: int) -> None:
     assert len(choose(card((offered, "1.0")), configured).warnings) == warned
 
 
-def test_port_0_is_nobodys_address() -> None:
+def test_port_0_is_a_configuration_error() -> None:
     with pytest.raises(ConfigError):
         choose(card(), "http://h:0/a2a")
 
 
 @pytest.mark.parametrize(("version", "spoken", "other"), [("1.0", "1.0", "0.3"), ("0.3", "0.3", "1.0")])
-def test_the_other_dialect_is_there_to_be_tried_and_says_why_it_was(version: str, spoken: str, other: str) -> None:
+def test_the_other_dialect_can_be_tried_and_its_warning_gives_the_reason(version: str, spoken: str, other: str) -> None:
     offered = AgentInterface(url="http://h/x", protocol_version=version, tenant="blue")
     first = choose(AgentCard(name="a", interfaces=(offered,)), "http://h")
     assert (first.dialect_name, first.instead_of, first.warnings) == (spoken, "", ())
@@ -371,7 +371,7 @@ def test_the_other_dialect_is_there_to_be_tried_and_says_why_it_was(version: str
     assert (third.dialect_name, third.instead_of) == (spoken, other), "and back, should that be refused too"
 
 
-def test_a_dialect_that_the_operator_said_has_no_other() -> None:
+def test_a_configured_dialect_has_no_other_to_try() -> None:
     said = choose(card(("http://h/x", "1.0")), "http://h", dialect_name="1.0")
     assert said.otherwise() is said
 
@@ -406,7 +406,7 @@ def test_a_card_found_below_the_configured_path_may_name_an_address_there(
 @pytest.mark.parametrize(
     ("rpc_url", "name"), [("http://h/old", "0.3"), ("http://h/new/", "1.0"), ("http://h/other", "1.0"), ("", "1.0")]
 )
-def test_a_pinned_endpoint_speaks_what_the_card_says_of_that_path(rpc_url: str, name: str) -> None:
+def test_a_pinned_endpoint_speaks_the_dialect_of_that_path_in_the_card(rpc_url: str, name: str) -> None:
     both = card(("http://h/new", "1.0"), ("http://h/old", "0.3"))
     assert choose(both, "http://h/", rpc_url=rpc_url).dialect_name == name
 
@@ -423,14 +423,14 @@ def test_a_pinned_endpoint_speaks_what_the_card_says_of_that_path(rpc_url: str, 
         ("", False),
     ],
 )
-def test_a_card_is_written_for_who_asks(header: str, current: bool) -> None:
+def test_a_card_is_written_in_the_shapes_of_the_version_header(header: str, current: bool) -> None:
     both = card(("http://h/n", "1.0"), ("http://h/o", "0.3"))
     assert ("url" in write_card_for(both, header)) is not current
     assert "url" in write_card_for(both, None)
     assert "url" in write_card_for(card(("http://h/o", "0.3")), header), "there is nothing of 1.0 to serve"
 
 
-def test_a_relative_address_is_resolved_against_the_cards() -> None:
+def test_a_relative_address_is_resolved_against_the_cards_address() -> None:
     """RFC 3986 section 5.2."""
     found_at = "http://h:1/agents/one/.well-known/agent-card.json"
     assert choose(card(("../rpc", "0.3")), "http://h:1", found_at=found_at).url == "http://h:1/agents/one/rpc"
@@ -447,5 +447,5 @@ def test_the_other_dialect_has_the_same_binding() -> None:
 @pytest.mark.parametrize(
     ("url", "elsewhere"), [("https://e.example/a2a", "https://e.example/a2a"), ("http://h/x", ""), ("/x", "")]
 )
-def test_a_card_that_names_another_origin_says_which(url: str, elsewhere: str) -> None:
+def test_a_warning_names_the_other_origin_of_a_card(url: str, elsewhere: str) -> None:
     assert choose(card((url, "1.0")), "http://h").elsewhere == elsewhere

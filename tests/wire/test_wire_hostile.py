@@ -1,4 +1,4 @@
-"""Whatever a peer sends, reading ends in a value or in the one error for it, and what was read can be written."""
+"""Any input from a peer is read as a value or raises the error of its kind; any value that was read can be written."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_any_card_is_read_or_is_a_wire_error_and_can_be_chosen_from(value: Any) 
 
 
 @given(body=damaged(BODIES))
-def test_what_passes_the_parser_is_the_same_after_another_round(body: Any) -> None:
+def test_a_parsed_document_is_the_same_after_another_round(body: Any) -> None:
     once = parse_untrusted(json.dumps(body).encode())
     assert parse_untrusted(dump(once)) == once
 

@@ -1,4 +1,4 @@
-"""What may come in as JSON and what goes out."""
+"""The JSON that is accepted from a peer, and the JSON that is written."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_deepest_allowed_nesting_is_read() -> None:
     assert parse_untrusted(b"[" * DEPTH_MAX + b"]" * DEPTH_MAX) is not None
 
 
-def test_many_shallow_brackets_are_not_taken_for_depth() -> None:
+def test_many_shallow_brackets_do_not_count_as_depth() -> None:
     assert len(parse_untrusted(b"[" + b"{}," * 500 + b"[]]")) == 501
 
 
@@ -84,17 +84,17 @@ TOO_MUCH = {
 def test_too_many_values_are_refused_before_the_first_is_built(name: str) -> None:
     data, why = TOO_MUCH[name]
     with pytest.raises(WireError, match=why):
-        parse_untrusted(data + UNREADABLE)  # whoever reads it finds out that it is no JSON, and says so
+        parse_untrusted(data + UNREADABLE)  # a parser that came this far would report invalid JSON instead
 
 
-def test_as_many_values_as_are_allowed_are_read() -> None:
+def test_the_allowed_number_of_values_is_read() -> None:
     assert len(parse_untrusted(b"[" + b"[]," * (CONTAINERS_MAX - 2) + b"[]]")) == CONTAINERS_MAX - 1
     assert len(parse_untrusted(b"[" + b"1," * (VALUES_MAX - 1) + b"1]")) == VALUES_MAX
     assert len(parse_untrusted(b"[" + b"1," * (VALUES_MAX - 1) + b'","]')) == VALUES_MAX, "and a mark in a text"
 
 
 @pytest.mark.parametrize("mark", [",", "[", "{", '"', "\\", '\\"[', '"],[{'])
-def test_marks_inside_a_text_are_no_values(mark: str) -> None:
+def test_brackets_inside_a_text_do_not_count_as_values(mark: str) -> None:
     text = mark * (TEXT_CHARS_MAX // len(mark))
     assert parse_untrusted(dump({"x": [text, text]})) == {"x": [text, text]}
 
@@ -112,7 +112,7 @@ TRICKY = st.recursive(
 
 @pytest.mark.slow
 @given(TRICKY, st.booleans())
-def test_arrays_and_objects_are_counted_right_whatever_the_texts_hold(value: Any, ascii_only: bool) -> None:
+def test_arrays_and_objects_are_counted_correctly_beside_any_texts(value: Any, ascii_only: bool) -> None:
     left = CONTAINERS_MAX - 2 - _containers(value)
     for more in (0, 1):
         data = json.dumps([value, [[]] * (left + more)], ensure_ascii=ascii_only).encode()
@@ -123,18 +123,18 @@ def test_arrays_and_objects_are_counted_right_whatever_the_texts_hold(value: Any
             assert parse_untrusted(data) == json.loads(data)
 
 
-def test_half_a_surrogate_pair_becomes_a_replacement_and_the_rest_is_kept() -> None:
+def test_half_a_surrogate_pair_becomes_a_replacement_character() -> None:
     value = parse_untrusted(b'{"text": "ok \\ud83d", "\\uDE00": ["\\ud83d\\ude00"]}')
     assert value == {"text": "ok \N{REPLACEMENT CHARACTER}", "\N{REPLACEMENT CHARACTER}": ["\N{GRINNING FACE}"]}
     assert dump(value)
 
 
-def test_a_byte_order_mark_is_passed_over() -> None:
+def test_a_byte_order_mark_is_skipped() -> None:
     assert parse_untrusted(b"\xef\xbb\xbf{}") == {}
 
 
 @given(JSON)
-def test_what_is_written_is_read_back(value: Any) -> None:
+def test_a_written_value_is_read_back(value: Any) -> None:
     assert parse_untrusted(dump(value)) == value
 
 
@@ -143,7 +143,7 @@ BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 
 @given(st.text(st.sampled_from(BREAKS) | st.characters(codec="utf-8")))
 @example(BREAKS)
-def test_what_is_written_has_no_line_break_for_any_reader(text: str) -> None:
+def test_written_json_has_no_line_break_for_any_reader(text: str) -> None:
     written = dump({"t": text})
     assert len(written.decode().splitlines()) == 1
     assert json.loads(written) == {"t": text}
@@ -175,7 +175,7 @@ STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_number, parse_
 
 
 def strictly_read(data: bytes) -> Any:
-    """What the standard library reads, if it is unambiguous. Raises WireError."""
+    """The value that the standard library reads from an unambiguous document. Raises WireError."""
     try:
         return _whole(STRICT.decode(data.decode().removeprefix("\ufeff")))
     except (ValueError, RecursionError):
@@ -239,11 +239,11 @@ def test_read_only_mappings_and_lone_surrogates_of_our_own_are_written() -> None
     assert dump(MappingProxyType({"a": "\ud800"})) == b'{"a":"?"}'
 
 
-def test_a_frame_gives_every_line_its_own_field() -> None:
+def test_each_line_of_a_frame_gets_its_own_field() -> None:
     assert sse.frame("one\r\ntwo\rthree\nfour") == b"data: one\ndata: two\ndata: three\ndata: four\n\n"
 
 
-def test_a_frame_with_name_and_comment_cannot_be_split_by_them() -> None:
+def test_line_breaks_in_name_or_comment_do_not_split_a_frame() -> None:
     assert sse.frame("x", event_id="1\n2") == b"id: 1 2\ndata: x\n\n"
     framed = sse.frame("x", event="sta\ntus", comment="a\nb")
     assert framed == b": a\n: b\nevent: sta tus\ndata: x\n\n"

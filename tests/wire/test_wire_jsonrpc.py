@@ -27,7 +27,7 @@ def body(**members: Any) -> bytes:
 
 
 @pytest.mark.parametrize("request_id", IDS)
-def test_an_id_comes_back_in_type_and_value(request_id: Any) -> None:
+def test_an_id_is_returned_with_its_type_and_value(request_id: Any) -> None:
     read = jsonrpc.read_request(body(id=request_id))
     answer = jsonrpc.result(read.id, None)
     assert answer == {"jsonrpc": "2.0", "id": request_id, "result": None}
@@ -76,7 +76,7 @@ def test_a_broken_request_is_refused_with_its_code_and_id(
 
 @pytest.mark.parametrize("version", ["0.1", "0.3", "1.0"])
 @pytest.mark.parametrize("code", RPC_ERRORS)
-def test_every_error_of_the_table_crosses_the_wire_as_itself(code: int, version: str) -> None:
+def test_every_error_of_the_table_keeps_its_class_over_the_wire(code: int, version: str) -> None:
     written = jsonrpc.error("r", RPC_ERRORS[code]("why"), version)
     with pytest.raises(RpcError) as caught:
         jsonrpc.read_response(json.loads(json.dumps(written)), expect_id="r")
@@ -94,7 +94,7 @@ def test_1_0_errors_open_with_an_error_info_of_the_protocols_domain(code: int) -
     assert rest == [more]
 
 
-def test_0_3_errors_keep_their_data_as_it_is_and_leave_out_none() -> None:
+def test_0_3_errors_keep_their_data_and_omit_absent_data() -> None:
     assert jsonrpc.error(1, TaskNotFound(data=[1]), "0.3")["error"]["data"] == [1]
     assert "data" not in jsonrpc.error(1, TaskNotFound(), "0.3")["error"]
 
@@ -106,7 +106,7 @@ def test_an_unknown_code_keeps_its_number() -> None:
     assert caught.value.wire_code == -31999
 
 
-def test_what_an_agent_says_in_an_error_cannot_reach_the_terminal() -> None:
+def test_the_text_of_an_error_cannot_reach_the_terminal() -> None:
     with pytest.raises(TaskNotFound) as caught:
         jsonrpc.read_response({"id": 1, "error": {"code": -32001, "message": "a\x1b[31m\nb"}}, expect_id=1)
     assert "\x1b" not in str(caught.value)
@@ -122,19 +122,19 @@ def test_two_codes_mean_something_else_in_0_1() -> None:
         jsonrpc.read_response(answer, expect_id=1)
 
 
-def test_an_answer_with_neither_result_nor_error_counts_as_null() -> None:
+def test_a_response_with_neither_result_nor_error_is_null() -> None:
     assert jsonrpc.read_response({"id": "x", "jsonrpc": "2.0"}, expect_id="x") is None
 
 
-def test_a_null_error_beside_a_result_is_no_error() -> None:
+def test_a_null_error_beside_a_result_is_ignored() -> None:
     assert jsonrpc.read_response({"id": 1, "result": 5, "error": None}, expect_id=1) == 5
 
 
-def test_an_id_sent_back_as_text_is_still_ours() -> None:
+def test_an_id_that_comes_back_as_text_matches() -> None:
     assert jsonrpc.read_response({"id": "7", "result": {}}, expect_id=7) == {}
 
 
-def test_an_error_that_could_not_name_its_request_is_heard() -> None:
+def test_an_error_without_an_id_belongs_to_the_request() -> None:
     with pytest.raises(ParseError):
         jsonrpc.read_response({"id": None, "error": {"code": -32700, "message": "?"}}, expect_id=1)
 
@@ -159,12 +159,12 @@ def test_an_error_that_could_not_name_its_request_is_heard() -> None:
         {"error": {"message": "Unauthorized"}},
     ],
 )
-def test_what_is_no_answer_to_us_is_a_wire_error(answer: Any) -> None:
+def test_an_unrelated_or_malformed_response_is_a_wire_error(answer: Any) -> None:
     with pytest.raises(WireError):
         jsonrpc.read_response(answer, expect_id=1)
 
 
-def test_a_1_0_errors_list_holds_the_typed_details_alone() -> None:
+def test_the_errors_list_of_1_0_holds_typed_details_only() -> None:
     typed = {"@type": "type.googleapis.com/google.rpc.RetryInfo"}
     problem = InvalidParams("no", data=["a text with @type in it", typed, {"untyped": 1}, 7])
     info, *more = jsonrpc.error("r", problem, "1.0")["error"]["data"]

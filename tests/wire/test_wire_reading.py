@@ -79,7 +79,7 @@ def test_states_are_read_in_every_spelling(said: str, state: TaskState) -> None:
         ([], None),
     ],
 )
-def test_times_are_read_without_a_zone_and_garbage_is_no_time(said: object, moment: datetime | None) -> None:
+def test_times_are_read_without_a_zone_and_malformed_ones_ignored(said: object, moment: datetime | None) -> None:
     assert reading.read_time(said) == moment
 
 
@@ -125,7 +125,7 @@ def test_times_are_written_in_utc_with_milliseconds(moment: datetime, written: s
         ({"url": "u", "kind": "something"}, FilePart(uri="u")),
     ],
 )
-def test_a_part_is_what_its_members_say(said: object, part: object) -> None:
+def test_the_members_of_a_part_decide_its_kind(said: object, part: object) -> None:
     assert reading.read_part(said) == part
 
 
@@ -145,7 +145,7 @@ def test_a_part_is_what_its_members_say(said: object, part: object) -> None:
         {"data": 1, "mediaType": 7},
     ],
 )
-def test_a_part_of_no_kind_is_a_wire_error(said: object) -> None:
+def test_a_part_of_unknown_kind_is_a_wire_error(said: object) -> None:
     with pytest.raises(WireError):
         reading.read_part(said)
 
@@ -178,7 +178,7 @@ def test_a_status_message_without_id_or_role_is_the_agents() -> None:
         ({"role": "agent", "parts": []}, DirectReply),
     ],
 )
-def test_events_are_read_by_wrapping_key_else_kind_else_shape(said: Any, kind: type, version: str) -> None:
+def test_an_event_is_recognized_by_wrapping_key_then_kind_then_shape(said: Any, kind: type, version: str) -> None:
     assert type(dialect(version).decode_event(said)) is kind
 
 
@@ -191,12 +191,12 @@ def test_a_bare_status_is_an_update_in_0_1_and_a_task_elsewhere() -> None:
 @pytest.mark.parametrize(
     "said", [None, [], "x", {}, {"kind": "heartbeat"}, {"task": 5}, {"kind": "task"}, {"status": {}}, {"id": 1}]
 )
-def test_a_frame_that_is_no_event_is_a_wire_error(said: Any) -> None:
+def test_a_frame_without_an_event_is_a_wire_error(said: Any) -> None:
     with pytest.raises(WireError):
         dialect("0.3").decode_event(said)
 
 
-def test_a_message_beside_the_status_is_the_tasks_and_no_answer_of_its_own() -> None:
+def test_a_message_beside_the_status_belongs_to_the_task() -> None:
     said = {"id": "t", "status": {"state": "completed"}, "message": {"role": "agent", "parts": [{"text": "hi"}]}}
     reply = dialect("0.3").decode_reply(Operation.SEND, said)
     assert isinstance(reply, Task)
@@ -204,7 +204,7 @@ def test_a_message_beside_the_status_is_the_tasks_and_no_answer_of_its_own() -> 
 
 
 @pytest.mark.parametrize("version", ["0.1", "0.3", "1.0"])
-def test_a_payload_names_its_media_type_where_readers_of_every_dialect_look(version: str) -> None:
+def test_a_payload_names_its_media_type_for_readers_of_every_dialect(version: str) -> None:
     cost = DataPart(data={"costUsd": 1}, media_type=COST_TYPE)
     message = Message(message_id="m", role=Role.AGENT, parts=(cost,))
     task = Task(task_id="t", context_id="c", status=TaskStatus(state=TaskState.WORKING, message=message))
@@ -215,7 +215,7 @@ def test_a_payload_names_its_media_type_where_readers_of_every_dialect_look(vers
 
 @pytest.mark.parametrize("data", [[1, 2], "text", 5, None, True, {"value": 1}])
 @pytest.mark.parametrize("version", ["0.1", "0.3", "1.0"])
-def test_data_that_is_no_object_is_boxed_where_the_dialect_demands_one(version: str, data: Any) -> None:
+def test_data_that_is_not_an_object_is_wrapped_where_the_dialect_requires_one(version: str, data: Any) -> None:
     part = DataPart(data=data, metadata={"a": 1})
     message = Message(message_id="m", role=Role.AGENT, parts=(part,))
     task = Task(task_id="t", context_id="c", status=TaskStatus(state=TaskState.WORKING, message=message))
@@ -224,7 +224,7 @@ def test_data_that_is_no_object_is_boxed_where_the_dialect_demands_one(version: 
     assert reading.read_part(written) == part
 
 
-def test_a_mixture_of_dialects_in_one_answer_is_read() -> None:
+def test_a_response_that_mixes_dialects_is_read() -> None:
     """Seen at fasta2a 2.1.1: the wrapping of 1.0, lower-case states, no kind, times without a zone."""
     said = {
         "task": {
@@ -242,7 +242,7 @@ def test_a_mixture_of_dialects_in_one_answer_is_read() -> None:
 
 
 @pytest.mark.parametrize("operation", [Operation.GET, Operation.CANCEL, Operation.SUBSCRIBE])
-def test_a_task_is_read_bare_or_wrapped_but_what_has_a_status_wraps_nothing(operation: Operation) -> None:
+def test_a_task_is_read_bare_or_wrapped_and_a_status_marks_it_as_bare(operation: Operation) -> None:
     spoken, bare = dialect("1.0"), {"id": "t", "status": {"state": "working"}}
     assert spoken.decode_reply(operation, {"task": bare}) == spoken.decode_reply(operation, bare)
     outer = spoken.decode_reply(operation, {**bare, "id": "outer", "task": bare})
@@ -250,14 +250,14 @@ def test_a_task_is_read_bare_or_wrapped_but_what_has_a_status_wraps_nothing(oper
     assert outer.task_id == "outer"
 
 
-def test_artifacts_without_ids_stay_apart() -> None:
+def test_artifacts_without_ids_stay_separate() -> None:
     said = {"id": "t", "status": {"state": "completed"}, "artifacts": [{"parts": []}, {"parts": []}, {"index": 7}]}
     reply = dialect("0.1").decode_reply(Operation.GET, said)
     assert isinstance(reply, Task)
     assert [a.artifact_id for a in reply.artifacts] == ["artifact-0", "artifact-1", "artifact-7"]
 
 
-def test_a_history_of_statuses_gives_its_messages() -> None:
+def test_a_history_of_statuses_yields_its_messages() -> None:
     said = {
         "id": "t",
         "sessionId": "s",
@@ -287,12 +287,12 @@ def test_a_list_of_webhooks_is_read_bare_or_wrapped(result: Any) -> None:
 
 
 @pytest.mark.parametrize("operation", [Operation.SEND, Operation.GET, Operation.PUSH_SET, Operation.EXTENDED_CARD])
-def test_a_null_answer_where_one_is_needed_is_a_wire_error(operation: Operation) -> None:
+def test_a_null_response_where_a_value_is_needed_is_a_wire_error(operation: Operation) -> None:
     with pytest.raises(WireError):
         dialect("0.3").decode_reply(operation, None)
 
 
-def test_a_page_that_says_no_more_than_its_tasks_counts_nothing() -> None:
+def test_a_page_with_tasks_only_has_no_counts() -> None:
     page = TaskPage(tasks=(), next_page_token="", page_size=0, total_size=0)
     assert dialect("1.0").decode_reply(Operation.LIST, {"tasks": []}) == page
 
@@ -306,7 +306,7 @@ def test_the_scheme_of_a_webhook_is_written_as_each_dialect_reads_it(version: st
     assert json.dumps({"authentication": {member: scheme, "credentials": "c"}})[1:-1] in written
 
 
-def test_an_update_is_no_answer_to_a_message() -> None:
+def test_an_update_is_not_a_reply_to_a_message() -> None:
     with pytest.raises(WireError, match="task or a message"):
         dialect("1.0").decode_reply(Operation.SEND, {"statusUpdate": {"taskId": "t", "status": {"state": "working"}}})
 
@@ -315,7 +315,7 @@ def test_an_update_is_no_answer_to_a_message() -> None:
 
 
 @pytest.mark.parametrize("version", ["0.3"])
-def test_ids_beside_the_message_are_honoured_and_those_inside_win(version: str) -> None:
+def test_ids_beside_the_message_are_read_and_those_inside_it_win(version: str) -> None:
     spoken = dialect(version)
     beside = spoken.decode_call("message/send", {"message": SENDING, "contextId": "c", "taskId": "t"})
     inside = spoken.decode_call("message/send", {"message": {**SENDING, "contextId": "in"}, "contextId": "out"})
@@ -336,7 +336,7 @@ def test_ids_beside_the_message_are_honoured_and_those_inside_win(version: str) 
         ("1.0", "SendMessage", {"returnImmediately": False}, True),
     ],
 )
-def test_whether_to_wait_is_read_in_each_dialects_sense(
+def test_the_blocking_option_is_read_in_each_dialects_sense(
     version: str, method: str, configuration: dict[str, Any], wait: bool | None
 ) -> None:
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
@@ -347,7 +347,7 @@ def test_whether_to_wait_is_read_in_each_dialects_sense(
 
 @pytest.mark.parametrize("version", ["0.3", "1.0"])
 @pytest.mark.parametrize("wait", [True, False])
-def test_whether_to_wait_and_the_output_modes_are_always_written(version: str, *, wait: bool) -> None:
+def test_the_blocking_option_and_the_output_modes_are_always_written(version: str, *, wait: bool) -> None:
     message = Message(message_id="m", role=Role.USER, parts=(TextPart(text="hi"),))
     _, params = dialect(version).encode_call(SendMessage(message=message, wait=wait))
     name, value = ("blocking", wait) if version == "0.3" else ("returnImmediately", not wait)
@@ -355,7 +355,7 @@ def test_whether_to_wait_and_the_output_modes_are_always_written(version: str, *
 
 
 @pytest.mark.parametrize("version", ["0.1", "0.3", "1.0"])
-def test_a_task_is_named_by_either_name(version: str) -> None:
+def test_a_task_id_is_read_from_either_member(version: str) -> None:
     spoken = dialect(version)
     for operation, expected in ((Operation.GET, GetTask(task_id="t")), (Operation.CANCEL, CancelTask(task_id="t"))):
         for name in ("id", "taskId"):
@@ -402,7 +402,7 @@ def test_a_webhook_is_registered_nested_or_flat(params: dict[str, Any], expected
         ({}, None),
     ],
 )
-def test_the_token_is_found_in_both_shapes_and_the_top_level_one_wins(said: Any, token: str | None) -> None:
+def test_a_token_is_found_in_both_shapes_and_the_top_level_one_wins(said: Any, token: str | None) -> None:
     found = reading.read_push_config({"url": "u", **said})
     assert found.token == token
 
@@ -446,7 +446,7 @@ BROKEN_SENDS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("params", BROKEN_SENDS)
-def test_a_broken_send_is_invalid_params_and_repeats_nothing_of_it(params: dict[str, Any]) -> None:
+def test_a_malformed_send_is_invalid_params_and_its_text_is_not_repeated(params: dict[str, Any]) -> None:
     with pytest.raises(InvalidParams) as caught:
         dialect("0.3").decode_call("message/send", params)
     assert "robot" not in str(caught.value)
@@ -463,7 +463,7 @@ def test_a_broken_send_is_invalid_params_and_repeats_nothing_of_it(params: dict[
         {"messageId": "", "role": "ROLE_USER", "parts": [{"text": "hi"}]},
     ],
 )
-def test_1_0_demands_every_required_member_of_a_message(message: dict[str, Any]) -> None:
+def test_1_0_requires_every_required_member_of_a_message(message: dict[str, Any]) -> None:
     with pytest.raises(InvalidParams):
         dialect("1.0").decode_call("SendMessage", {"message": message})
 
@@ -482,7 +482,7 @@ def test_1_0_demands_every_required_member_of_a_message(message: dict[str, Any])
         {"contextId": []},
     ],
 )
-def test_a_broken_listing_is_invalid_params(params: dict[str, Any]) -> None:
+def test_a_malformed_listing_is_invalid_params(params: dict[str, Any]) -> None:
     with pytest.raises(InvalidParams):
         dialect("1.0").decode_call("ListTasks", params)
 
@@ -534,38 +534,38 @@ BODIES: dict[str, tuple[dict[str, Any], type]] = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_every_webhook_body_in_use_is_read_and_names_its_task(name: str) -> None:
+def test_every_form_of_webhook_body_is_read_and_names_its_task(name: str) -> None:
     body, kind = BODIES[name]
     (event,) = reading.read_push_body(body)
     assert type(event) is kind
     assert task_id_of(event) == "t"
 
 
-def test_a_fleet_webhooks_lone_artifact_is_kept() -> None:
+def test_a_single_artifact_of_a_fleet_webhook_is_kept() -> None:
     (event,) = reading.read_push_body(BODIES["a status update with artifact (fleet agents)"][0])
     assert isinstance(event, StatusUpdate)
     assert [artifact.text for artifact in event.artifacts] == ["x"]
 
 
-def test_the_flat_forms_time_becomes_the_statuss() -> None:
+def test_the_time_of_the_flat_form_becomes_the_time_of_the_status() -> None:
     (event,) = reading.read_push_body(BODIES["the flat form with a bare state (0.1)"][0])
     assert isinstance(event, StatusUpdate)
     assert event.status.timestamp == datetime(2026, 4, 15, 20, tzinfo=UTC)
 
 
-def test_the_statuss_own_time_wins_over_the_flat_forms() -> None:
+def test_the_time_of_the_status_wins_over_the_flat_forms() -> None:
     status = {"state": "completed", "timestamp": "2026-04-15T19:00:00Z"}
     (event,) = reading.read_push_body({**BODIES["the flat form (0.1)"][0], "status": status})
     assert isinstance(event, StatusUpdate)
     assert event.status.timestamp == datetime(2026, 4, 15, 19, tzinfo=UTC)
 
 
-def test_of_several_wrapped_events_the_results_come_before_the_status() -> None:
+def test_among_wrapped_events_results_come_before_the_status() -> None:
     body = {**BODIES["a wrapped artifact (1.0)"][0], **BODIES["a wrapped status update (1.0)"][0]}
     assert [type(event) for event in reading.read_push_body(body)] == [ArtifactUpdate, StatusUpdate]
 
 
-def test_a_message_outside_any_task_names_none() -> None:
+def test_a_message_without_a_task_names_none() -> None:
     (event,) = reading.read_push_body({"message": {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "x"}]}})
     assert task_id_of(event) == ""
 
@@ -573,7 +573,7 @@ def test_a_message_outside_any_task_names_none() -> None:
 @pytest.mark.parametrize(
     "body", [None, [], "x", {}, {"eventType": "status"}, {"jsonrpc": "2.0", "result": []}, {"taskId": "t"}]
 )
-def test_a_webhook_body_of_no_form_is_a_wire_error(body: Any) -> None:
+def test_a_webhook_body_of_unknown_form_is_a_wire_error(body: Any) -> None:
     with pytest.raises(WireError):
         reading.read_push_body(body)
 
@@ -588,8 +588,8 @@ def test_a_webhook_body_of_no_form_is_a_wire_error(body: Any) -> None:
         {"kind": "message", "role": "agent", "messageId": "m", "parts": [{"kind": "text", "text": "x"}]},
     ],
 )
-def test_a_webhook_of_0_x_may_have_members_of_its_own_in_any_spelling(body: dict[str, Any]) -> None:
-    """Both spellings of one member are a mistake in ProtoJSON, and mean nothing in 0.x."""
+def test_a_webhook_of_0_x_may_have_unknown_members_in_any_spelling(body: dict[str, Any]) -> None:
+    """One member in both spellings is an error in ProtoJSON, and allowed in 0.x."""
     assert reading.read_push_body({**body, "taskId": "t", "contextId": "c", "context_id": "mine"})
 
 
@@ -605,7 +605,7 @@ def test_a_webhooks_credentials_without_a_scheme_are_sent_as_bearer(listed: bool
 
 
 @pytest.mark.parametrize("member", ["url", "skills", "capabilities", "protocolVersion", "supportedInterfaces"])
-def test_a_name_and_any_one_member_make_a_card(member: str) -> None:
+def test_a_name_and_one_other_member_make_a_card(member: str) -> None:
     said: dict[str, Any] = {"url": "http://a", "protocolVersion": "0.3.0", "capabilities": {}}
     assert read_card({"name": "scout", member: said.get(member, [])}).name == "scout"
     with pytest.raises(WireError):
@@ -616,7 +616,7 @@ def test_a_name_and_any_one_member_make_a_card(member: str) -> None:
 
 @pytest.mark.parametrize("kind", ["apiKey", "http", "oauth2", "openIdConnect", "mutualTLS"])
 @pytest.mark.parametrize(("older", "current"), [(True, False), (False, True), (True, True)])
-def test_a_scheme_of_every_kind_comes_back_from_every_form_of_a_card(kind: str, older: bool, current: bool) -> None:
+def test_a_scheme_of_every_kind_round_trips_in_every_form_of_a_card(kind: str, older: bool, current: bool) -> None:
     scheme = {"type": kind, "description": "d", **({"in": "header", "name": "X-Key"} if kind == "apiKey" else {})}
     written = write_schemes({"s": scheme}, older=older, current=current)["securitySchemes"]
     assert read_schemes(written) == {"s": scheme}
@@ -624,7 +624,7 @@ def test_a_scheme_of_every_kind_comes_back_from_every_form_of_a_card(kind: str, 
     assert any(name.endswith("SecurityScheme") for name in written["s"]) is current
 
 
-def test_requirements_come_back_from_every_form_of_a_card() -> None:
+def test_requirements_round_trip_in_every_form_of_a_card() -> None:
     wanted = ({"key": [], "sso": ["read", "write"]}, {"other": []})
     for older, current in [(True, False), (False, True), (True, True)]:
         written = write_requirements(wanted, older=older, current=current)
@@ -634,7 +634,7 @@ def test_requirements_come_back_from_every_form_of_a_card() -> None:
     assert read_requirements({"security": [{"a": ["x", 7]}, "no", {"b": None}]}) == ({"a": ["x"]}, {"b": []})
 
 
-def test_no_more_schemes_and_requirements_are_taken_from_a_card_than_a_hundred() -> None:
+def test_at_most_a_hundred_schemes_and_requirements_are_read_from_a_card() -> None:
     schemes = {f"s{n}": {"type": "http"} for n in range(101)}
     assert len(read_schemes(schemes)) == 100
     assert len(read_requirements({"security": [{"a": []}] * 101})) == 100

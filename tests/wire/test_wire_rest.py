@@ -31,7 +31,7 @@ from fleetsim.wire import binding, rest
 from fleetsim.wire.base import Dialect, Reply
 from fleetsim.wire.dialect import DIALECTS, OVER_JSON_RPC, dialect, for_path
 from fleetsim.wire.json import parse_untrusted
-from tests.wire.test_golden import ASK, CARD_03, CARD_10, EVENTS, OPERATIONS, as_carried
+from tests.wire.test_golden import ASK, CARD_03, CARD_10, EVENTS, OPERATIONS, without_lost_fields
 
 URL = "http://host.example/agents/one/"
 HTTP_NAMES = [name for name in DIALECTS if name not in OVER_JSON_RPC]
@@ -40,7 +40,7 @@ CASES = [(name, case) for name in HTTP_NAMES for case in OPERATIONS]
 
 
 def values(name: str, case: str) -> tuple[Call, Reply]:
-    """The call and the reply of a case, less what the dialect says it loses."""
+    """The call and the reply of a case, without the fields that the dialect loses."""
     call, reply = OPERATIONS[case]
     if case == "extended-card":
         return call, CARD_10 if name == "1.0+http" else CARD_03
@@ -86,7 +86,7 @@ def test_events_are_written_without_an_envelope_and_read_back(name: str, case: s
     frame = binding.read_frame(GOLDEN[name]["events"][case], spoken, Operation.STREAM, request_id="r")
     read = spoken.decode_event(frame)
     if isinstance(event, StatusUpdate):
-        assert read == (as_carried(event, "1.0") if name == "1.0+http" else event)
+        assert read == (without_lost_fields(event, "1.0") if name == "1.0+http" else event)
 
 
 def test_an_address_that_ends_in_v1_gets_the_objects_of_json_rpc() -> None:
@@ -129,13 +129,13 @@ def test_a_path_names_one_operation_or_none(method: str, path: str, operation: O
 
 
 @pytest.mark.parametrize("version", ["2.0", "0.1", "x"])
-def test_another_version_is_refused_by_name(version: str) -> None:
+def test_an_unsupported_version_is_refused_by_name(version: str) -> None:
     with pytest.raises(VersionNotSupported):
         for_path("/message:send", version)
 
 
 @pytest.mark.parametrize(("name", "value"), [("historyLength", "-1"), ("historyLength", "x"), ("pageSize", "101")])
-def test_a_query_that_is_wrong_is_named(name: str, value: str) -> None:
+def test_a_wrong_query_parameter_is_named(name: str, value: str) -> None:
     matched = rest.match(dialect("1.0+http"), "GET", "/tasks")
     with pytest.raises(InvalidParams, match=name):
         rest.read_call(dialect("1.0+http"), matched, [(name, value)], None)
@@ -157,7 +157,7 @@ def test_a_webhook_without_an_id_has_no_path() -> None:
 @pytest.mark.parametrize(
     ("call", "tenant"), [(GetTask(task_id=".."), None), (GetTask(task_id="."), None), (CancelTask(task_id="a"), "..")]
 )
-def test_no_id_leads_to_another_path(name: str, call: Call, tenant: str | None) -> None:
+def test_an_id_cannot_change_the_path(name: str, call: Call, tenant: str | None) -> None:
     with pytest.raises(UnsupportedOperation) as refused:
         rest.write_call(dialect(name), call, URL, tenant)
     assert refused.value.blame is Blame.CALLER
@@ -219,7 +219,7 @@ def test_errors_are_read_as_the_released_sdks_write_them(
         None,
     ],
 )
-def test_a_proxy_that_finds_nothing_is_not_an_error_of_a2a(body: Any) -> None:
+def test_a_404_of_a_proxy_is_not_an_a2a_error(body: Any) -> None:
     assert rest.read_error(body, Operation.SEND, 404) is None
     with pytest.raises(WireError):
         binding.read_result(body, dialect("1.0+http"), Operation.SEND, request_id="r", status=404)
@@ -255,7 +255,7 @@ def test_a_card_names_the_dialect_by_version_and_binding() -> None:
 
 
 def test_a_message_of_03_may_have_the_name_that_a2a_proto_gives_it() -> None:
-    """a2a-sdk 1.3.0 writes 0.3 so."""
+    """a2a-sdk 1.3.0 writes 0.3 in this way."""
     spoken = for_path("/v1/message:send", None)
     body = {"request": {"message_id": "m", "role": "ROLE_USER", "content": [{"text": "hi"}]}}
     call = rest.read_call(spoken, rest.match(spoken, "POST", "/v1/message:send"), (), body)

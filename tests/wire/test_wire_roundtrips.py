@@ -1,4 +1,4 @@
-"""What is written is read back the same, in every dialect, less what each says it loses (``LOSES``)."""
+"""A written value is read back the same in every dialect, except for the fields that the dialect loses (``LOSES``)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ some = st.lists(words, min_size=1, max_size=2).map(tuple)
 
 @st.composite
 def data_parts(draw: st.DrawFn) -> DataPart:
-    """Data as it is read: a media type stands in the metadata too."""
+    """Data in the form in which it is read: the media type is also in the metadata."""
     named = draw(media)
     more = draw(metadata)
     return DataPart(data=draw(values), media_type=named, metadata={**more, **({"mimeType": named} if named else {})})
@@ -131,7 +131,7 @@ events: st.SearchStrategy[TaskEvent] = (
 
 @st.composite
 def push_configs(draw: st.DrawFn) -> PushConfig:
-    """A registration as it is read: Bearer credentials are the token unless another is given."""
+    """A registration in the form in which it is read: Bearer credentials are the token unless another is given."""
     made = PushConfig(
         url=draw(ids),
         config_id=draw(st.none() | ids),
@@ -184,11 +184,11 @@ calls: st.SearchStrategy[Call] = (
 
 
 def over_the_wire(value: Any) -> Any:
-    """As bytes and back, so that nothing passes by being the same object."""
+    """Write and parse, so that no test passes because both sides are the same object."""
     return parse_untrusted(dump(value))
 
 
-# What each dialect says it loses, as functions from a value to what is left of it.
+# Functions that remove from a value the fields that a dialect loses.
 
 
 def kept_part(part: Part, version: str) -> Part:
@@ -278,7 +278,7 @@ BASIC = PushConfig(url="u", token="same", scheme="Basic", credentials="same")
 @pytest.mark.parametrize("version", NAMES)
 @given(call=calls)
 @example(call=SetPush(task_id="t", config=BASIC))
-def test_calls_come_back(version: str, call: Call) -> None:
+def test_every_call_round_trips(version: str, call: Call) -> None:
     spoken = dialect(version)
     if call.operation not in spoken.methods:
         return
@@ -288,16 +288,14 @@ def test_calls_come_back(version: str, call: Call) -> None:
 
 @pytest.mark.parametrize("version", NAMES)
 @given(event=events)
-def test_events_come_back(version: str, event: TaskEvent) -> None:
+def test_every_event_round_trips(version: str, event: TaskEvent) -> None:
     spoken = dialect(version)
     assert spoken.decode_event(over_the_wire(spoken.encode_event(event))) == kept_event(event, version)
 
 
 @pytest.mark.parametrize("version", NAMES)
 @given(task=tasks, send=sends)
-def test_tasks_come_back_from_every_operation_that_answers_with_one(
-    version: str, task: Task, send: SendMessage
-) -> None:
+def test_tasks_round_trip_in_every_operation_that_returns_one(version: str, task: Task, send: SendMessage) -> None:
     spoken = dialect(version)
     for call in (send, GetTask(task_id="t"), CancelTask(task_id="t")):
         result = over_the_wire(spoken.encode_reply(call, task))
@@ -306,7 +304,7 @@ def test_tasks_come_back_from_every_operation_that_answers_with_one(
 
 @pytest.mark.parametrize("version", NAMES)
 @given(message=messages)
-def test_messages_come_back_and_in_0_1_as_a_finished_task(version: str, message: Message) -> None:
+def test_messages_round_trip_and_in_0_1_become_a_completed_task(version: str, message: Message) -> None:
     spoken = dialect(version)
     call = SendMessage(message=message, task_id="chosen")
     found = spoken.decode_reply(Operation.SEND, over_the_wire(spoken.encode_reply(call, message)))
@@ -323,7 +321,7 @@ def test_messages_come_back_and_in_0_1_as_a_finished_task(version: str, message:
 
 @pytest.mark.parametrize("version", NAMES)
 @given(held=st.lists(pushes, max_size=3).map(tuple))
-def test_webhook_registrations_come_back(version: str, held: tuple[TaskPush, ...]) -> None:
+def test_webhook_registrations_round_trip(version: str, held: tuple[TaskPush, ...]) -> None:
     spoken = dialect(version)
     kept = tuple(structs.replace(push, config=kept_config(push.config, version)) for push in held)
     for push, expected in zip(held, kept, strict=True):
@@ -334,7 +332,7 @@ def test_webhook_registrations_come_back(version: str, held: tuple[TaskPush, ...
 
 
 @given(found=st.lists(tasks, max_size=2).map(tuple), token=words, size=st.integers(0, 100))
-def test_pages_come_back(found: tuple[Task, ...], token: str, size: int) -> None:
+def test_pages_of_tasks_round_trip(found: tuple[Task, ...], token: str, size: int) -> None:
     spoken = dialect("1.0")
     page = TaskPage(tasks=found, next_page_token=token, page_size=size, total_size=size + 1)
     assert spoken.decode_reply(Operation.LIST, over_the_wire(spoken.encode_reply(ListTasks(), page))) == page
@@ -342,7 +340,7 @@ def test_pages_come_back(found: tuple[Task, ...], token: str, size: int) -> None
 
 @pytest.mark.parametrize("version", NAMES)
 @given(event=events, task=tasks)
-def test_webhook_bodies_name_their_task_and_carry_the_results_of_a_finished_one(
+def test_webhook_bodies_name_their_task_and_carry_the_results_of_a_completed_one(
     version: str, event: TaskEvent, task: Task
 ) -> None:
     if isinstance(event, Snapshot):
@@ -428,7 +426,7 @@ cards = st.builds(
 
 
 def kept_card(card: AgentCard) -> AgentCard:
-    """A card of 1.0 alone has no word on history; one without 1.0 has no tenants and one version for all."""
+    """A card of 1.0 alone cannot mention history; one without 1.0 has no tenants and one version for all."""
     versions = {interface.protocol_version for interface in card.interfaces}
     if versions == {"1.0"}:
         return structs.replace(card, capabilities=structs.replace(card.capabilities, state_transition_history=False))
@@ -439,5 +437,5 @@ def kept_card(card: AgentCard) -> AgentCard:
 
 
 @given(card=cards)
-def test_cards_come_back(card: AgentCard) -> None:
+def test_cards_round_trip_in_every_form(card: AgentCard) -> None:
     assert read_card(over_the_wire(write_card(card))) == kept_card(card)

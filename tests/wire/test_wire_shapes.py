@@ -1,4 +1,4 @@
-"""Which shape a peer's event, webhook body, part or configuration is read as, and what the rarer replies look like."""
+"""The shape by which an event, webhook body, part or configuration is recognized, and the form of rare replies."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SAID = {"messageId": "m", "role": "agent", "parts": [PART]}
         ({"task": {"id": "u", "status": STATUS}, "id": "t", "status": STATUS}, Snapshot),
     ],
 )
-def test_the_kind_is_believed_before_the_shape(said: dict[str, Any], kind: type) -> None:
+def test_the_kind_member_wins_over_the_shape(said: dict[str, Any], kind: type) -> None:
     event = reading.read_event(said)
     assert type(event) is kind
     assert task_id_of(event) == ("" if kind is DirectReply else "t")
@@ -67,7 +67,7 @@ def test_the_kind_is_believed_before_the_shape(said: dict[str, Any], kind: type)
         ({"eventType": "status"}, False),
     ],
 )
-def test_a_flat_body_that_tells_of_one_artifact_says_nothing_of_the_others(said: dict[str, Any], lone: bool) -> None:
+def test_a_flat_body_with_one_artifact_leaves_the_others_unchanged(said: dict[str, Any], lone: bool) -> None:
     (event,) = read_push_body({"taskId": "t", "status": STATUS, **said})
     assert isinstance(event, StatusUpdate)
     assert event.lone is lone
@@ -130,7 +130,7 @@ def test_a_webhook_body_names_its_task_in_every_wrapping(said: dict[str, Any], n
         ({"data": 1, "metadata": {"mimeType": 7}}, DataPart(data=1, metadata={"mimeType": 7})),
     ],
 )
-def test_a_part_is_read_by_the_first_member_that_is_there(said: dict[str, Any], part: object) -> None:
+def test_the_first_known_member_decides_the_kind_of_a_part(said: dict[str, Any], part: object) -> None:
     if part is None:
         with pytest.raises(WireError):
             reading.read_part(said)
@@ -138,7 +138,7 @@ def test_a_part_is_read_by_the_first_member_that_is_there(said: dict[str, Any], 
         assert reading.read_part(said) == part
 
 
-def test_artifacts_are_named_by_id_else_index_else_position_and_a_lone_one_is_added_once() -> None:
+def test_artifacts_are_named_by_id_then_index_then_position() -> None:
     said = {
         "artifacts": [{"parts": [PART]}, {"index": 7}, {"artifactId": "a"}, {"index": 0}],
         "artifact": {"artifactId": "b", "name": "n", "description": "d", "extensions": ["x"], "metadata": {"k": 1}},
@@ -149,7 +149,7 @@ def test_artifacts_are_named_by_id_else_index_else_position_and_a_lone_one_is_ad
     assert len(reading.read_artifacts({**said, "artifact": {"artifactId": "a"}})) == 4
 
 
-def test_an_asked_message_must_have_a_role_and_parts_and_an_answer_need_not() -> None:
+def test_a_message_needs_role_and_parts_in_a_call_but_not_in_a_reply() -> None:
     assert reading.read_message({"role": "odd"}) == Message(message_id="", role=Role.AGENT, parts=())
     for lacking, why in [({"parts": []}, "message.role must be"), ({"role": "user"}, "message.parts is missing")]:
         with pytest.raises(WireError, match=why):
@@ -169,7 +169,7 @@ def test_an_asked_message_must_have_a_role_and_parts_and_an_answer_need_not() ->
         (None, None, None, None),
     ],
 )
-def test_the_scheme_of_a_webhook_says_whether_its_credentials_are_a_token(
+def test_the_scheme_of_a_webhook_decides_whether_its_credentials_are_a_token(
     said: object, scheme: str | None, credentials: str | None, token: str | None
 ) -> None:
     read = reading.read_push_config({"url": "u", "authentication": said})
@@ -177,7 +177,7 @@ def test_the_scheme_of_a_webhook_says_whether_its_credentials_are_a_token(
 
 
 @pytest.mark.parametrize("member", ["url", "token", "credentials"])
-def test_a_webhooks_texts_are_as_long_as_an_address_may_be(member: str) -> None:
+def test_the_texts_of_a_webhook_may_be_as_long_as_an_address(member: str) -> None:
     def said(length: int) -> dict[str, Any]:
         text = "x" * length
         given = {"authentication": {"credentials": text}} if member == "credentials" else {member: text}
@@ -207,9 +207,7 @@ def test_a_webhooks_texts_are_as_long_as_an_address_may_be(member: str) -> None:
         ),
     ],
 )
-def test_a_token_is_written_beside_the_credentials_unless_it_is_them(
-    config: PushConfig, written: dict[str, Any]
-) -> None:
+def test_a_token_is_written_beside_credentials_that_differ_from_it(config: PushConfig, written: dict[str, Any]) -> None:
     assert base.write_push_config(config, schemes_listed=False) == written
 
 
@@ -239,9 +237,7 @@ def past(*states: object, message: bool = True) -> Task:
         (0, None),
     ],
 )
-def test_0_1_tells_the_past_states_that_an_agent_kept_as_many_as_asked_for(
-    length: int | None, states: list[str] | None
-) -> None:
+def test_0_1_writes_as_many_past_states_as_the_call_asks_for(length: int | None, states: list[str] | None) -> None:
     call = GetTask(task_id="t", history_length=length)
     written = dialect("0.1").encode_reply(call, past("submitted", "rejected", "auth-required", 7))
     assert written["metadata"] == {"k": 1}
@@ -251,7 +247,7 @@ def test_0_1_tells_the_past_states_that_an_agent_kept_as_many_as_asked_for(
 
 
 @pytest.mark.parametrize("kept", [[], "text", ["no status"], None])
-def test_0_1_tells_the_messages_where_no_states_were_kept(kept: object) -> None:
+def test_0_1_writes_the_messages_of_a_task_without_past_states(kept: object) -> None:
     task = past()
     metadata = {"stateTransitionHistory": kept}
     told = Task(task_id="t", context_id="c", status=DONE, history=task.history, metadata=metadata)
@@ -286,7 +282,7 @@ def test_only_0_3_is_polled_after_a_stream_broke() -> None:
         ({"task_id": "t"}, "named", "named"),
     ],
 )
-def test_0_1_answers_a_message_as_a_task_that_somebody_named(
+def test_0_1_replies_to_a_message_with_a_task_under_the_id_that_was_named(
     message: dict[str, str], call: str | None, task_id: str
 ) -> None:
     reply = Message(message_id="m", role=Role.AGENT, parts=(TextPart(text="hi"),), context_id="c", **message)  # type: ignore[arg-type]
@@ -299,7 +295,7 @@ def test_0_1_answers_a_message_as_a_task_that_somebody_named(
 
 @pytest.mark.parametrize("version", DIALECTS)
 @pytest.mark.parametrize("state", [TaskState.WORKING, TaskState.COMPLETED])
-def test_a_webhook_of_0_x_has_the_results_beside_a_state_that_ends_the_task(version: str, state: TaskState) -> None:
+def test_a_webhook_of_0_x_carries_the_results_beside_a_terminal_state(version: str, state: TaskState) -> None:
     status = TaskStatus(state=state, timestamp=AT)
     update = StatusUpdate(task_id="t", context_id="c", status=status)
     task = Task(task_id="t", context_id="c", status=DONE, artifacts=(RESULT,))

@@ -1,4 +1,4 @@
-"""1.0 is ProtoJSON: snake_case is read beside camelCase, for every member, and never inside what is opaque."""
+"""1.0 is ProtoJSON: every member is also read in snake_case; names inside opaque values stay as they are."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_card_of_1_0_in_snake_case_is_read_the_same() -> None:
     assert read_card(snake(CARD)) == read_card(CARD)
 
 
-def test_snake_case_members_that_were_refused_or_ignored_are_heard() -> None:
+def test_snake_case_members_are_read_and_checked() -> None:
     call = V10.decode_call("GetTask", {"task_id": "t-1", "history_length": 0})
     assert call == GetTask(task_id="t-1", history_length=0)
     with pytest.raises(InvalidParams, match="historyLength must be a whole number"):
@@ -82,7 +82,7 @@ def test_a_member_in_both_spellings_is_an_error(second: int | None) -> None:
         read_card({**CARD, "default_input_modes": []})
 
 
-def test_what_is_opaque_keeps_its_names() -> None:
+def test_opaque_values_keep_their_names() -> None:
     payload = {"user_name": 1, "userName": 2, "inner": [{"snake_case": {"deep_er": True}}]}
     message = {"message_id": "m", "role": "ROLE_USER", "parts": [{"data": payload, "metadata": payload}]}
     call = V10.decode_call("SendMessage", {"message": {**message, "metadata": payload}, "metadata": payload})
@@ -104,6 +104,6 @@ def test_what_is_opaque_keeps_its_names() -> None:
     assert card.security == ({"api_key": ["read_all"]},)
 
 
-def test_0_3_is_no_proto_json_and_reads_camel_case_alone() -> None:
+def test_0_3_reads_camel_case_only() -> None:
     with pytest.raises(InvalidParams):
         dialect("0.3").decode_call("tasks/get", {"task_id": "t-1"})
