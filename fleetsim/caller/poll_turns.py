@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -11,6 +12,9 @@ from fleetsim.runtime.ports import Clock
 
 POLLS_PER_S, POLLS_HEADROOM = 400, 1.4
 """The rate of polls: 400 a second, or 1.4 times the expected number if that is more."""
+
+TOGETHER_S = 0.025
+"""Turns within 25 ms come together, because requests that end together share a commit of the ledger."""
 
 LATE_S, LATE_LOGGED_EVERY_S = 5.0, 60.0
 """The hub logs polls that go out later than 5 s, at most once a minute."""
@@ -35,7 +39,7 @@ class PollTurns:
         mine = max(self._next_at, now)
         self._next_at = mine + 1 / max(POLLS_PER_S, POLLS_HEADROOM * expected_per_s)
         if mine > now:
-            await asyncio.sleep(mine - now)
+            await asyncio.sleep(math.ceil(mine / TOGETHER_S) * TOGETHER_S - now)
 
     def note(self, due: float | None) -> None:
         """Record that a poll is sent now, which was ``due`` at this moment of the clock."""

@@ -33,7 +33,7 @@ from fleetsim.model.errors import (
 from fleetsim.model.event import Snapshot, TaskEvent
 from fleetsim.model.limits import check_text
 from fleetsim.model.parts import require_parts, weight_of
-from fleetsim.model.task import Task
+from fleetsim.model.task import TERMINAL, Task
 from fleetsim.model.work import Answer, Cause, Decision, Outcome, OutcomeKind, Question, UpdateSource
 from fleetsim.request.ending import outcome_of
 from fleetsim.request.machine import new_track, step
@@ -465,7 +465,8 @@ class Tracker:
                             self.signal(cid, TaskUpdate(event=event, via=UpdateSource.STREAM, began=clock.monotonic()))
                     self.signal(cid, StreamEnded())
                 case Poll():
-                    await self._poll_turns.next(len(self.open_tracks) / self.rules.poll_interval_s)
+                    if record.task is None or record.task.state not in TERMINAL:  # else only its result is missing
+                        await self._poll_turns.next(len(self.open_tracks) / self.rules.poll_interval_s)
                     track = self.open_tracks.get(cid)
                     if track is None or track.outcome is not None:  # the request ended while its poll waited
                         return

@@ -21,12 +21,12 @@ from fleetsim.client import AgentClient
 from fleetsim.events.wire import payload
 from fleetsim.ledger import LedgerBroken
 from fleetsim.model.errors import NotAccepting
-from fleetsim.model.event import Snapshot
-from fleetsim.model.task import Artifact, TaskState, TextPart
+from fleetsim.model.event import Snapshot, StatusUpdate
+from fleetsim.model.task import Artifact, TaskState, TaskStatus, TextPart
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, UpdateSource
 from fleetsim.request.records import RequestRecord
-from fleetsim.request.signals import LOOK_WITHIN_S
-from fleetsim.request.track import Rules, Timer
+from fleetsim.request.signals import LOOK_WITHIN_S, TurnedAway
+from fleetsim.request.track import Rules, TaskUpdate, Timer
 from fleetsim.testbed.faults import CutAfter, LoseReply, Match, SlowStart, Stall, Status
 from tests.caller.fleet import HUB, Fleet, fleet
 from tests.caller.test_caller_faults import SCOUT, Counting
@@ -289,6 +289,29 @@ async def test_polls_of_many_recovered_requests_are_spread_over_the_interval() -
         assert max(looks) <= rules.poll_interval_s
         later = [count for second, count in looks.items() if second > LOOK_WITHIN_S]
         assert max(later) < POLLS_PER_S + many / rules.poll_interval_s
+
+
+async def test_a_poll_for_a_missing_result_waits_for_no_other_poll() -> None:
+    async with fleet(Counting().agent, streaming=False, push=False) as f:
+        tracker = Tracker(f.runtime, f.executor, f.ledger, f.events, structs.replace(Rules(), poll_interval_s=3_600.0))
+        cid = await f.ask("scout", "hi", skill="slow")
+        await asyncio.sleep(5)
+        kept = await f.ledger.request(cid)
+        assert kept is not None
+        assert kept.task is not None
+        for n in range(800):
+            other = structs.replace(kept.request, correlation_id=f"c-{n}")
+            tracker.recover(structs.replace(kept, request=other, task=structs.replace(kept.task, task_id=f"t-{n}")))
+            tracker.signal(f"c-{n}", TurnedAway())
+        tracker.recover(kept)
+        async with tracker:
+            await asyncio.sleep(1.11)  # between two groups of polls
+            assert 0 < calls(f, "GetTask") < 100, "the others wait for their turns"
+            end = StatusUpdate(task_id=kept.task.task_id, context_id="", status=TaskStatus(state=TaskState.COMPLETED))
+            polled = calls(f, "GetTask")
+            tracker.signal(cid, TaskUpdate(event=end, via=UpdateSource.PUSH, began=now()))
+            await asyncio.sleep(0.01)
+            assert calls(f, "GetTask") == polled + 1
 
 
 async def test_what_the_storage_refused_before_is_on_record_once_it_has_closed() -> None:
