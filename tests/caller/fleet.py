@@ -1,4 +1,4 @@
-"""The real caller against real agents on the in-memory network: what the hub assembles, without its API."""
+"""The real caller against real agents on the in-memory network: the parts that the hub assembles, without its API."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HUB = "http://hub.example:8080"
 
 
 class CardsRead:
-    """Of a fleet whose cards were all looked at."""
+    """The cards of a fleet, all of them read."""
 
     def reading(self, skill: str | None, targets: Sequence[str]) -> bool:
         return False
@@ -48,7 +48,7 @@ class CardsRead:
 
 
 class Clients:
-    """One client per agent name."""
+    """One client for each agent name."""
 
     def __init__(self, clients: dict[str, AgentClient]) -> None:
         self._clients = clients
@@ -71,7 +71,7 @@ class Clients:
 
 
 class WatchedExecutor(Executor):
-    """Polls one request at a time, or says so."""
+    """Polls one request at a time, or fails."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -89,7 +89,7 @@ class WatchedExecutor(Executor):
 
 
 class SlowLedger:
-    """The ledger on a disk that takes its time: each write waits up to ``seconds`` before it is done."""
+    """The ledger on a slow disk: each write takes up to ``seconds``."""
 
     def __init__(self, ledger: Ledger, rng: random.Random, seconds: float) -> None:
         self._ledger = ledger
@@ -108,7 +108,7 @@ class SlowLedger:
 
 @dataclass
 class Fleet:
-    """A running caller, its agents and what came of it."""
+    """A running caller, its agents and their outcomes."""
 
     network: MemoryNetwork
     runtime: Runtime
@@ -123,7 +123,7 @@ class Fleet:
     assemble: Callable[[], tuple[Tracker, Dispatcher]] | None = None
 
     async def restart(self) -> None:
-        """Close the caller and start another on the same ledger; the agents go on meanwhile."""
+        """Close the caller and start another on the same ledger; the agents continue meanwhile."""
         assert self.assemble is not None
         await self.tracker.__aexit__()
         await self.network.unmount(HUB)
@@ -160,7 +160,7 @@ class Fleet:
 
 @dataclass
 class FixedFleet:
-    """A fleet whose parts stay as they are: skills, weights, routes and the hub's identity."""
+    """A fleet with fixed parts: skills, weights, routes and the hub's identity."""
 
     skills: Mapping[str, Collection[str]] = field(default_factory=dict)
     without_card: Collection[str] = ()

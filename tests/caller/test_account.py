@@ -1,4 +1,4 @@
-"""One agent cannot take the others' time: its work is charged to it, and its debts are its own."""
+"""One agent cannot use the time of others: its work is charged to its own account."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVENTS = 5_000
 
 
 def meter(step_s: float = 0.0) -> Accounts:
-    """One whose work takes ``step_s`` from each wait to the next."""
+    """A meter of work that takes ``step_s`` from each wait to the next."""
     return Accounts(virtual_runtime(work=CountedWork(step_s)))
 
 
@@ -35,7 +35,7 @@ async def test_an_agent_in_debt_waits_and_another_does_not() -> None:
     assert loud.debt_s() == 0.0
 
 
-async def test_what_an_agent_does_not_use_is_not_saved_up() -> None:
+async def test_unused_time_of_an_agent_is_not_saved() -> None:
     account = meter().account("scout")
     await asyncio.sleep(86_400)
     account.charge(LIMITS.work_ahead_s, round(LIMITS.events_ahead))
@@ -44,7 +44,7 @@ async def test_what_an_agent_does_not_use_is_not_saved_up() -> None:
     assert account.debt_s() == pytest.approx(1 / LIMITS.events_per_s)
 
 
-async def test_work_is_charged_wherever_it_is_done_and_waiting_is_not() -> None:
+async def test_work_is_charged_at_any_depth_and_waiting_is_not() -> None:
     found = meter(step_s=0.125)
 
     async def deep() -> str:
@@ -60,7 +60,7 @@ async def test_work_is_charged_wherever_it_is_done_and_waiting_is_not() -> None:
     assert account.debt_s() == pytest.approx((0.125 - LIMITS.work_ahead_s) / LIMITS.work_per_s), "the last stretch"
 
 
-async def test_an_error_and_a_cancellation_pass_through_what_is_charged() -> None:
+async def test_an_error_and_a_cancellation_pass_through_charged_work() -> None:
     found = meter(step_s=1.0)
     seen: list[str] = []
 
@@ -87,7 +87,7 @@ async def test_an_error_and_a_cancellation_pass_through_what_is_charged() -> Non
 
 
 def stream(count: int, taken: list[float], *, chunk: int = 100) -> IncomingResponse:
-    """A stream of so many small events, as fast as it is read; ``taken`` tells when each chunk was."""
+    """A stream of ``count`` small events at the pace of the reader; ``taken`` has the time of each chunk."""
 
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(0, count, chunk):
@@ -97,18 +97,18 @@ def stream(count: int, taken: list[float], *, chunk: int = 100) -> IncomingRespo
     return IncomingResponse(status=200, headers={"content-type": "text/event-stream"}, chunks=chunks())
 
 
-async def test_a_stream_is_read_no_faster_than_its_agent_may_and_held_back_meanwhile() -> None:
+async def test_a_stream_is_read_at_the_pace_of_its_account_and_paused_meanwhile() -> None:
     account, taken = meter().account("loud"), list[float]()
     limits = StreamLimits(idle_s=0.5, idle_event_s=0.5, first_event_s=0.5)
     events = [event async for event in read_events(stream(EVENTS, taken), limits=limits, turns=account)]
     took = asyncio.get_running_loop().time()
-    assert len(events) == EVENTS, "nothing is lost, and our own waiting is not the sender's silence"
+    assert len(events) == EVENTS, "every event arrives, and our own pause is not the sender's silence"
     assert took == pytest.approx((EVENTS - LIMITS.events_ahead) / LIMITS.events_per_s, abs=0.1)
     assert taken[len(taken) // 2] == pytest.approx(took / 2, rel=0.1), "what is not read yet stays with the sender"
 
 
 @pytest.mark.slow
-async def test_four_streams_of_one_agent_share_what_it_may() -> None:
+async def test_four_streams_of_one_agent_share_its_account() -> None:
     account = meter().account("loud")
 
     async def read() -> int:
@@ -120,7 +120,7 @@ async def test_four_streams_of_one_agent_share_what_it_may() -> None:
 
 
 @pytest.mark.parametrize("streams", [1, 4])
-async def test_others_have_their_turn_after_a_few_events_however_many_have_arrived(streams: int) -> None:
+async def test_others_run_after_a_few_events_however_many_have_arrived(streams: int) -> None:
     account = meter().account("loud")
     count, since, most = round(LIMITS.events_ahead) // streams, 0, 0
 
@@ -141,7 +141,7 @@ async def test_others_have_their_turn_after_a_few_events_however_many_have_arriv
     assert 0 < most <= LIMITS.turn_events * streams
 
 
-async def test_a_line_of_comments_without_end_gives_others_their_turn_too() -> None:
+async def test_an_endless_line_of_comments_lets_others_run_too() -> None:
     account = meter(step_s=0.001).account("loud")
     turns = 0
 
@@ -155,7 +155,7 @@ async def test_a_line_of_comments_without_end_gives_others_their_turn_too() -> N
             return await account.turn()
 
         async def paid(self) -> float:
-            raise AssertionError("there is no large document")
+            raise AssertionError("without a large document")
 
     async def chunks() -> AsyncIterator[bytes]:
         yield b":\n" * 50_000
@@ -165,8 +165,8 @@ async def test_a_line_of_comments_without_end_gives_others_their_turn_too() -> N
     assert turns >= 100, "five hundred lines at most between two looks"
 
 
-async def test_work_without_a_wait_is_noticed_while_it_goes_on() -> None:
-    """A chunk may hold a thousand lines that are no event: nothing in between would be waited for."""
+async def test_work_without_a_wait_is_charged_while_it_runs() -> None:
+    """A chunk may hold a thousand lines without an event, between which no wait would come."""
     found = meter(step_s=LIMITS.turn_s / 4)
     account, most, since = found.account("loud"), 0, 0
 
@@ -191,7 +191,7 @@ async def test_work_without_a_wait_is_noticed_while_it_goes_on() -> None:
 # ---------------------------------------------------------------------- one account
 
 NO_CREDIT = AccountLimits(work_per_s=0.5, work_ahead_s=0.0, events_per_s=10.0, events_ahead=0.0)
-"""Whatever is charged is owed at once: two seconds for one of work, a tenth for an event."""
+"""A charge is owed at once: two seconds for one second of work, a tenth for an event."""
 
 
 def account(step_s: float = 0.0, limits: AccountLimits = NO_CREDIT) -> Account:
@@ -222,7 +222,7 @@ async def test_a_flood_of_work_has_a_quarter_of_the_time_however_long_it_lasts()
     assert took_s == pytest.approx(5_000 * LIMITS.turn_s / LIMITS.work_per_s, rel=0.05)
 
 
-async def test_large_documents_of_one_agent_are_parsed_one_at_a_time_once_the_one_before_is_paid_for() -> None:
+async def test_large_documents_of_one_agent_are_parsed_one_at_a_time_as_its_debt_is_paid() -> None:
     found, parsed = account(), list[float]()
 
     async def stream() -> AsyncIterator[bytes]:
@@ -240,7 +240,7 @@ async def test_large_documents_of_one_agent_are_parsed_one_at_a_time_once_the_on
     assert min(later - sooner for sooner, later in pairwise(parsed)) >= least_s
 
 
-async def test_charged_work_that_is_given_up_before_its_end_is_tidied_up() -> None:
+async def test_abandoned_charged_work_is_closed() -> None:
     found, seen = meter(step_s=1.0), list[str]()
 
     async def work() -> None:
@@ -255,7 +255,7 @@ async def test_charged_work_that_is_given_up_before_its_end_is_tidied_up() -> No
     assert seen == ["tidied up"]
 
 
-async def test_what_is_cancelled_before_it_began_leaves_nothing_that_was_never_awaited() -> None:
+async def test_work_cancelled_before_its_start_leaves_no_coroutine_unawaited() -> None:
     found, began = meter(), []
 
     async def work() -> None:
@@ -271,7 +271,7 @@ async def test_what_is_cancelled_before_it_began_leaves_nothing_that_was_never_a
     assert (began, [str(warning.message) for warning in warned]) == ([], [])
 
 
-async def test_what_is_awaited_is_charged_as_what_runs_by_itself_is() -> None:
+async def test_awaited_work_is_charged_like_a_worker() -> None:
     found = meter(step_s=1.0)
 
     async def work() -> str:
@@ -284,7 +284,7 @@ async def test_what_is_awaited_is_charged_as_what_runs_by_itself_is() -> None:
     assert found.account("awaited").debt_s() > 0.0
 
 
-async def test_an_agent_that_waits_for_a_limit_is_reported_with_the_limit_and_again_after_a_minute_below_it() -> None:
+async def test_an_agent_that_waits_for_a_limit_is_reported_once_and_again_after_a_minute_below_it() -> None:
     told: list[tuple[str, str, str]] = []
     accounts = Accounts(virtual_runtime(work=CountedWork(0.0)), reached=lambda *of: told.append(of))
     account = accounts.account("loud")
@@ -312,7 +312,7 @@ async def test_a_short_wait_is_not_reported() -> None:
     assert told == []
 
 
-async def test_large_documents_are_read_one_at_a_time_whoever_sent_them() -> None:
+async def test_large_documents_are_read_one_at_a_time_from_any_sender() -> None:
     accounts = meter()
     reading: list[int] = []
 

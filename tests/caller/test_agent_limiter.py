@@ -81,7 +81,7 @@ async def test_a_probe_that_fails_keeps_the_breaker_open_for_another_pause(runti
 
 
 @pytest.mark.parametrize("error", [InvalidParams("no"), HttpRefused("not here", status=404)])
-async def test_an_agent_that_answers_is_there_whatever_it_says(runtime: Runtime, error: FleetsimError) -> None:
+async def test_an_error_in_the_agents_reply_does_not_open_its_breaker(runtime: Runtime, error: FleetsimError) -> None:
     g, events = limiter(runtime)
     for _ in range(4):
         await fail(g, Unreachable("refused"))
@@ -99,7 +99,7 @@ async def test_polls_go_out_through_an_open_breaker_and_close_it(runtime: Runtim
     assert not g.refuses("a")
 
 
-async def test_one_agents_breaker_is_no_others(runtime: Runtime) -> None:
+async def test_one_agents_breaker_does_not_affect_others(runtime: Runtime) -> None:
     g, _ = limiter(runtime)
     for _ in range(5):
         await fail(g, Unreachable("refused"))
@@ -107,7 +107,7 @@ async def test_one_agents_breaker_is_no_others(runtime: Runtime) -> None:
         assert g.refuses("a")
 
 
-async def test_no_more_than_the_limits_are_inside_at_once(runtime: Runtime) -> None:
+async def test_the_calls_at_once_never_exceed_the_limits(runtime: Runtime) -> None:
     g, _ = limiter(runtime, calls_max=10, calls_per_agent_max=4)
     inside: dict[str, int] = {}
     most: dict[str, int] = {}
@@ -148,12 +148,12 @@ async def test_eight_agents_that_hang_with_eight_calls_each_do_not_delay_a_ninth
             task.cancel()
 
 
-def test_the_connections_of_the_hub_do_not_bound_what_its_gate_lets_through() -> None:
+def test_the_connection_pool_allows_as_many_calls_as_the_limiter() -> None:
     assert FleetSettings().calls_max + AGENTS_MAX <= EXCHANGES_MAX
 
 
 class _Caller:
-    """Comes, waits for its turn, stays until told to leave."""
+    """Waits for its turn, and stays until told to leave."""
 
     def __init__(self, room: CallSlots, owner: str, first: bool) -> None:
         self.owner, self.inside = owner, False
@@ -176,13 +176,13 @@ class _Caller:
 )
 @example(0, [("come", 0), ("come", 0), ("swap", 1), ("come", 0)])
 @example(1, [("come", 0), ("come", 1), ("come", 0), ("poll", 1), ("swap", 1)])
-def test_no_slot_is_lost_or_made_whoever_comes_leaves_or_gives_up_waiting(count: int, moves: list[Move]) -> None:
+def test_no_slot_is_lost_or_created_by_any_order_of_calls_and_cancels(count: int, moves: list[Move]) -> None:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(_crowd(count, moves))
 
 
 async def _crowd(count: int, moves: list[Move]) -> None:
-    """Play the moves, and look after each: who is inside fits, and nobody waits who need not."""
+    """Play the moves and check after each: the calls inside fit, and a call waits only for a slot."""
     room, everybody = CallSlots(count, per_owner=9), list[_Caller]()
     for what, which in moves:
         if what in {"come", "poll"}:
@@ -204,7 +204,7 @@ async def _crowd(count: int, moves: list[Move]) -> None:
 
 
 async def _is_as_new(room: CallSlots, count: int) -> None:
-    """One owner gets its own place and all the shared slots, and no more; then the others their own, and no more."""
+    """One owner gets its own place and all the shared slots; then each of the others gets its own place."""
     calls = [_Caller(room, "z", first=True) for _ in range(count + 2)]
     calls += [_Caller(room, owner, first=True) for owner in ("a", "b", "c", "hog") for _ in range(2)]
     await _settle()
@@ -215,7 +215,7 @@ async def _is_as_new(room: CallSlots, count: int) -> None:
 
 
 async def _move(alive: list[_Caller], what: str, which: int) -> None:
-    """Let one leave, cancel one, or both so close together that the turn meets somebody who has left."""
+    """Let one call leave, cancel one, or both so close together that the slot goes to a caller that has left."""
     inside, waiting = [c for c in alive if c.inside], [c for c in alive if not c.inside]
     if what in {"leave", "swap"} and inside:
         inside[which % len(inside)].leave.set()
@@ -233,7 +233,7 @@ async def _settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_work_goes_before_polls_and_each_in_its_order() -> None:
+async def test_work_comes_before_polls_and_each_in_its_order() -> None:
     slots, let_in = CallSlots(9, per_owner=1), list[str]()
 
     async def hold(name: str, first: bool) -> None:
@@ -249,7 +249,7 @@ async def test_work_goes_before_polls_and_each_in_its_order() -> None:
     assert let_in == ["poll 1", "send 1", "send 2", "poll 2", "poll 3"]
 
 
-async def test_while_a_probe_is_out_a_poll_that_comes_back_lets_no_second_one_through(runtime: Runtime) -> None:
+async def test_during_a_probe_a_successful_poll_allows_no_second_probe(runtime: Runtime) -> None:
     g, _ = limiter(runtime)
     for _ in range(5):
         await fail(g, Unreachable("refused"))
@@ -262,10 +262,10 @@ async def test_while_a_probe_is_out_a_poll_that_comes_back_lets_no_second_one_th
                 raise AssertionError("a second probe")
 
 
-# ---------------------------------------------------------------------- what is told of a breaker
+# ---------------------------------------------------------------------- errors that count for a breaker
 
 
-async def test_our_own_trouble_opens_no_breaker(runtime: Runtime) -> None:
+async def test_an_error_of_ours_does_not_open_a_breaker(runtime: Runtime) -> None:
     g, events = limiter(runtime, breaker_failures=1)
     await fail(g, NotAccepting("the disk is full"))
     with pytest.raises(ZeroDivisionError):
@@ -274,7 +274,7 @@ async def test_our_own_trouble_opens_no_breaker(runtime: Runtime) -> None:
     assert (g.refuses("a"), topics(events)) == (False, [])
 
 
-async def test_a_probe_that_was_given_up_lets_the_next_one_through(runtime: Runtime) -> None:
+async def test_a_cancelled_probe_lets_the_next_one_through(runtime: Runtime) -> None:
     g, _ = limiter(runtime, breaker_failures=1, breaker_pause_s=10)
     await fail(g, Unreachable("refused"))
     await asyncio.sleep(13)
@@ -287,7 +287,7 @@ async def test_a_probe_that_was_given_up_lets_the_next_one_through(runtime: Runt
     assert g.opened_at("a") is None
 
 
-async def test_other_limits_count_from_the_next_failure_on_and_the_slots_stay(runtime: Runtime) -> None:
+async def test_changed_breaker_limits_apply_to_the_next_failure_and_the_slots_stay(runtime: Runtime) -> None:
     g, _ = limiter(runtime, calls_max=1, calls_per_agent_max=1)
     g.apply(FleetSettings(breaker_failures=1, breaker_pause_s=100, calls_max=64, calls_per_agent_max=64))
     await fail(g, Unreachable("refused"))
@@ -300,10 +300,10 @@ async def test_other_limits_count_from_the_next_failure_on_and_the_slots_stay(ru
                 raise AssertionError("a second call at once")
 
 
-# ---------------------------------------------------------------------- calls to where an agent was before
+# ---------------------------------------------------------------------- calls to an agent's former address
 
 
-async def test_calls_to_an_agents_former_address_have_no_breaker_and_say_nothing_of_it(runtime: Runtime) -> None:
+async def test_calls_to_an_agents_former_address_neither_open_nor_close_its_breaker(runtime: Runtime) -> None:
     g, _ = limiter(runtime, breaker_failures=1)
     await fail(g, Unreachable("refused"), former=True)
     assert not g.refuses("a")

@@ -1,4 +1,4 @@
-"""The caller and the reference agent, meaning everything between, on virtual time."""
+"""The caller, the reference agent and everything between them, on virtual time."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_two_questions_are_answered_on_the_same_task(dialect: str, streami
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize(("streaming", "push"), CHANNELS)
-async def test_a_failure_is_told_by_its_reason(dialect: str, streaming: bool, push: bool) -> None:
+async def test_a_failed_request_has_the_agents_reason(dialect: str, streaming: bool, push: bool) -> None:
     async with fleet(worker(), streaming=streaming, push=push, dialect=dialect) as f:
         outcome = await f.outcome("scout", "hi", skill="fail")
         assert (outcome.kind, outcome.reason, outcome.success) == (OutcomeKind.FAILED, "the disk is full", False)
@@ -106,7 +106,7 @@ async def test_cancelling_a_request_cancels_the_agents_task(dialect: str) -> Non
         assert outcome.kind is OutcomeKind.CANCELED
 
 
-async def test_who_waits_for_a_request_that_was_decided_elsewhere_gets_what_was_decided() -> None:
+async def test_a_waiter_gets_the_outcome_that_another_hub_decided() -> None:
     async with fleet(worker()) as f:
         cid = await f.ask("scout", "go", skill="ponder")
         waiting = asyncio.ensure_future(f.tracker.wait(cid))
@@ -118,7 +118,7 @@ async def test_who_waits_for_a_request_that_was_decided_elsewhere_gets_what_was_
         assert f.outcomes == [], "only who decided tells"
 
 
-async def test_what_is_known_of_a_task_is_on_record_when_it_asks() -> None:
+async def test_a_task_is_recorded_when_it_asks() -> None:
     async with fleet(worker()) as f:
         cid = await f.ask("scout", "go", skill="ask")
         for answers in (0, 1):
@@ -133,7 +133,7 @@ async def test_what_is_known_of_a_task_is_on_record_when_it_asks() -> None:
         assert (await f.tracker.wait(cid)).kind is OutcomeKind.COMPLETED
 
 
-async def test_an_agent_that_restarts_and_forgets_ends_lost() -> None:
+async def test_a_request_ends_lost_if_the_agent_restarts_and_forgets_it() -> None:
     async with fleet(worker(), streaming=False, push=False) as f:
         cid = await f.ask("scout", "hi", skill="ponder")
         await asyncio.sleep(100)
@@ -144,7 +144,7 @@ async def test_an_agent_that_restarts_and_forgets_ends_lost() -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_an_end_right_after_an_answer_is_seen_at_once_though_the_stream_ended_with_the_question(
+async def test_an_end_right_after_an_answer_is_seen_at_once_although_the_stream_ended_with_the_question(
     dialect: str,
 ) -> None:
     async with fleet(worker(), push=False, dialect=dialect) as f:
@@ -169,13 +169,13 @@ async def test_a_dropped_stream_is_rejoined_without_repeating_text() -> None:
 
 
 def crash_points(passed: list[str]) -> list[str]:
-    """Where a crash could be put, in order; runs of commits and of looks at the task as one."""
+    """The points at which a crash could occur, in order; runs of commits and of polls count as one."""
     points = [point.replace("ledger.after_commit", "commit") for point in passed if point != "ledger.before_commit"]
     quiet = {"commit", "after_poll_before_hear"}
     return [point for n, point in enumerate(points) if point not in quiet or points[n - 1 : n] != [point]]
 
 
-async def test_a_crash_can_be_put_on_either_side_of_what_is_sent_answered_and_decided() -> None:
+async def test_a_crash_point_stands_on_either_side_of_a_send_an_answer_and_a_decision() -> None:
     passed: list[str] = []
     with installed(passed.append):
         async with fleet(worker(), streaming=False, push=False) as f:
@@ -194,7 +194,7 @@ async def test_a_crash_can_be_put_on_either_side_of_what_is_sent_answered_and_de
     assert points[-4:] == ["commit", "before_close", "commit", "after_close_before_tell"]
 
 
-async def test_a_crash_can_be_put_between_a_webhook_and_what_is_said_to_it() -> None:
+async def test_a_crash_point_stands_between_a_webhook_and_its_response() -> None:
     passed: list[str] = []
     with installed(passed.append):
         async with fleet(worker(), streaming=False) as f:

@@ -44,7 +44,7 @@ SEND = Match(origin=SCOUT, rpc_method="message/send")
 
 
 class Counting:
-    """An agent that counts how often it really ran each request."""
+    """An agent that counts how often it ran each request."""
 
     def __init__(self, name: str = "scout") -> None:
         self.ran: Counter[str] = Counter()
@@ -81,7 +81,7 @@ async def ends(f: Fleet, skill: str = "echo", agent: str = "scout") -> OutcomeKi
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-async def test_an_agent_that_accepts_and_hangs_is_waited_for_to_the_limit_and_not_sent_to_again(
+async def test_a_hanging_agent_is_awaited_to_the_limit_and_gets_no_second_send(
     streaming: bool,
 ) -> None:
     a = Counting()
@@ -126,7 +126,7 @@ async def test_a_reply_that_is_never_found_ends_unknown_and_is_counted_beside_th
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_a_busy_agent_is_asked_again_when_it_says(status: int) -> None:
+async def test_a_busy_agent_is_called_again_at_its_retry_after(status: int) -> None:
     a = Counting()
     async with fleet(a.agent, dialect="0.3", streaming=False) as f:
         f.network.fault(Status(status=status, headers={"retry-after": "40"}), SEND, times=1)
@@ -149,7 +149,7 @@ async def test_another_server_error_may_hide_a_run_and_is_not_sent_again(status:
     [html_error(200), Status(status=200), Status(status=200, body=b"[1]"), CutAfter(bytes_passed=30)],
     ids=["html", "empty", "another shape", "cut"],
 )
-async def test_an_answer_that_is_not_the_protocol_ends_at_once(fault: Fault) -> None:
+async def test_a_response_outside_the_protocol_ends_the_request_at_once(fault: Fault) -> None:
     async with fleet(Counting().agent, dialect="0.3", streaming=False, push=False) as f:
         f.network.fault(fault, SEND)
         outcome = await f.outcome("scout", "hi")
@@ -158,7 +158,7 @@ async def test_an_answer_that_is_not_the_protocol_ends_at_once(fault: Fault) -> 
         assert sends(f) == 1
 
 
-async def test_a_wrong_content_type_on_a_good_answer_is_read_all_the_same() -> None:
+async def test_a_good_response_with_a_wrong_content_type_is_read() -> None:
     async with fleet(Counting().agent, dialect="0.3", streaming=False, push=False) as f:
         f.network.fault(wrong_content_type(), SEND)
         assert await ends(f) is OutcomeKind.COMPLETED
@@ -166,7 +166,7 @@ async def test_a_wrong_content_type_on_a_good_answer_is_read_all_the_same() -> N
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("method", ["message/send", "tasks/get"])
-async def test_a_redirect_is_a_protocol_error_and_nothing_goes_where_it_points(status: int, method: str) -> None:
+async def test_a_redirect_is_a_protocol_error_and_its_target_gets_no_request(status: int, method: str) -> None:
     async with fleet(Counting().agent, dialect="0.3", streaming=False, push=False) as f:
         away = {"location": "http://collector.example/"}
         f.network.fault(Status(status=status, headers=away), Match(origin=SCOUT, rpc_method=method))
@@ -174,7 +174,7 @@ async def test_a_redirect_is_a_protocol_error_and_nothing_goes_where_it_points(s
         assert not [seen for seen in f.network.seen if "collector" in seen.url]
 
 
-async def test_a_refused_webhook_costs_the_webhook_and_not_the_work() -> None:
+async def test_a_refused_webhook_is_left_out_and_the_work_continues() -> None:
     a = Counting()
     refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": -32602, "message": "that webhook is not allowed"}}
 
@@ -190,7 +190,7 @@ async def test_a_refused_webhook_costs_the_webhook_and_not_the_work() -> None:
 
 
 @pytest.mark.parametrize("method", ["message/send", "message/stream", "tasks/get", "tasks/resubscribe"])
-async def test_an_error_nobody_foresaw_leaves_no_request_waiting_for_ever(
+async def test_an_unexpected_error_leaves_no_request_waiting_forever(
     method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(Exception):
@@ -224,7 +224,7 @@ async def test_doubled_stream_events_do_not_double_the_text() -> None:
 
 
 @pytest.mark.parametrize("cut", range(100, 2_400, 230))
-async def test_a_stream_cut_at_any_byte_is_no_outcome_and_loses_no_text(cut: int) -> None:
+async def test_a_stream_cut_at_any_byte_is_not_an_outcome_and_loses_no_text(cut: int) -> None:
     async with fleet(Counting().agent, dialect="0.3", push=False) as f:
         f.network.fault(DropAfter(bytes_passed=cut), Match(origin=SCOUT, rpc_method="message/stream"))
         began = asyncio.get_running_loop().time()
@@ -239,7 +239,7 @@ async def test_a_stream_cut_at_any_byte_is_no_outcome_and_loses_no_text(cut: int
 # ------------------------------------------------------------------ webhooks
 
 
-async def test_a_webhook_that_overtakes_the_reply_is_taken_with_202_and_kept() -> None:
+async def test_a_webhook_that_overtakes_the_reply_gets_202_and_is_kept() -> None:
     async with fleet(Counting().agent, dialect="0.3", streaming=False, rules=Rules(poll_interval_s=500)) as f:
         f.network.fault(SlowStart(seconds=5), SEND)
         assert await ends(f) is OutcomeKind.COMPLETED
@@ -259,7 +259,7 @@ async def test_a_doubled_webhook_changes_nothing_the_second_time() -> None:
         assert any(payload(e)["duplicate"] for e in f.topics("agent.push.accepted"))
 
 
-async def test_three_tasks_that_only_polling_ended_mark_the_agents_webhooks_as_silent() -> None:
+async def test_three_tasks_that_only_polls_ended_mark_the_agents_webhooks_as_silent() -> None:
     async with fleet(Counting().agent, dialect="0.3", streaming=False) as f:
         f.network.down(HUB)
         for _ in range(3):
@@ -271,7 +271,7 @@ async def test_three_tasks_that_only_polling_ended_mark_the_agents_webhooks_as_s
 
 
 @pytest.mark.slow
-async def test_a_webhook_that_arrives_takes_the_suspicion_back() -> None:
+async def test_an_arriving_webhook_clears_the_mark() -> None:
     async with fleet(Counting().agent, dialect="0.3", streaming=False) as f:
         for number in range(6):
             f.network.down(HUB) if number % 3 else f.network.up(HUB)
@@ -279,11 +279,11 @@ async def test_a_webhook_that_arrives_takes_the_suspicion_back() -> None:
         assert not f.topics("agent.push.degraded")
 
 
-# ------------------------------------------------------------------ an agent of bad manners
+# ------------------------------------------------------------------ a misbehaving agent
 
 
 class Scripted:
-    """A 0.3 agent made of two answers: to a send, and to a poll. Counts polls per second."""
+    """A 0.3 agent with two replies: one to a send, one to a poll. Counts polls per second."""
 
     def __init__(self) -> None:
         self.task_id = "t-{n}"
@@ -314,7 +314,7 @@ class Scripted:
         f.clients["odd"] = AgentClient("http://odd.example:8000", runtime=f.runtime, dialect="0.3")
 
 
-async def test_a_task_id_that_another_request_has_is_a_protocol_error_and_the_first_goes_on() -> None:
+async def test_a_task_id_of_another_request_is_a_protocol_error_and_the_first_continues() -> None:
     odd = Scripted()
     odd.task_id = "always-the-same"
     async with fleet(Counting().agent) as f:
@@ -407,7 +407,7 @@ async def test_a_wall_clock_that_jumps_neither_ends_nor_delays_work_in_flight(ju
 
 
 @pytest.mark.slow
-async def test_nothing_is_kept_in_memory_of_requests_that_ended() -> None:
+async def test_no_memory_is_kept_of_requests_that_ended() -> None:
     async with fleet(Counting().agent) as f:
         for round_ in range(3):
             await asyncio.gather(*(f.outcome("scout", f"{round_}/{n}") for n in range(scaled(100))))
@@ -417,7 +417,7 @@ async def test_nothing_is_kept_in_memory_of_requests_that_ended() -> None:
         assert {name: count for name, count in f.tracker.kept().items() if count} == {}
 
 
-async def test_no_byte_leaves_before_the_ledger_says_that_it_may_have() -> None:
+async def test_no_byte_leaves_before_the_ledger_has_recorded_the_send() -> None:
     async with fleet(Counting().agent, dialect="0.3", streaming=False, push=False) as f:
         f.network.fault(SlowStart(seconds=5), SEND)
         cid = await f.ask("scout", "hi")

@@ -1,4 +1,4 @@
-"""Every wait has an end that is told, against real agents in every dialect: over stream, poll and webhook."""
+"""Every wait ends with a reason, against real agents in every dialect: over stream, poll and webhook."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def now(f: Fleet) -> float:
 
 
 @dialects
-async def test_a_stream_without_a_word_is_looked_into_at_once(dialect: str) -> None:
-    """The agent took the work and is at it: found by context or by our own task id, and followed to its end."""
+async def test_a_task_with_an_empty_stream_is_looked_up_at_once(dialect: str) -> None:
+    """The agent is at work: the task is found by context or by our own task id, and followed to its end."""
     async with fleet(Counting().agent, dialect=dialect, push=False) as f:
         f.network.fault(faults.CutAfter(bytes_passed=0), Match(origin=SCOUT, rpc_method=STREAM[dialect]))
         outcome = await f.outcome("scout", "hi")
         assert now(f) < 3
-        if dialect == "0.3":  # has no way to look
+        if dialect == "0.3":  # 0.3 has no way to look
             assert (outcome.kind, outcome.blame) == (OutcomeKind.PROTOCOL_ERROR, Blame.AGENT)
         else:
             assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "you said hi")
 
 
 @dialects
-async def test_a_quick_task_is_known_to_have_ended_in_about_a_second_by_polling_alone(dialect: str) -> None:
+async def test_the_end_of_a_quick_task_is_seen_in_about_a_second_by_polling_alone(dialect: str) -> None:
     counting = Counting()
 
     @counting.agent.skill("brief")
@@ -92,7 +92,7 @@ async def test_a_limit_holds_while_the_task_keeps_working_and_cancels_it(dialect
         assert calls(f, "CancelTask" if dialect == "1.0" else "tasks/cancel") == 1
 
 
-async def test_work_that_waits_for_a_slot_when_its_time_is_over_never_leaves() -> None:
+async def test_a_request_that_expires_while_it_waits_for_a_slot_is_never_sent() -> None:
     counting = Counting()
     async with fleet(counting.agent, dialect="0.3", streaming=False, push=False) as f:
         f.network.fault(faults.SlowStart(seconds=8.0), Match(origin=SCOUT, rpc_method="message/send"))
@@ -105,8 +105,8 @@ async def test_work_that_waits_for_a_slot_when_its_time_is_over_never_leaves() -
         assert counting.ran["late"] == 0
 
 
-async def test_a_closing_caller_makes_nothing_fall_due_any_more() -> None:
-    """A reply that lands in its last seconds is recorded; the looks it would lead to are the next run's."""
+async def test_a_closing_caller_starts_no_further_polls() -> None:
+    """A reply in its last seconds is recorded; the polls that follow belong to the next run."""
     async with fleet(Counting().agent, dialect="0.3", streaming=False, push=False) as f:
         f.network.fault(faults.SlowStart(seconds=2), Match(origin=SCOUT, rpc_method=SEND["0.3"]))
         cid = await f.ask("scout", "hi", skill="slow")

@@ -1,4 +1,4 @@
-"""What a request becomes: one record per agent, as its card and entry are at that moment, or a refusal that is told."""
+"""The dispatcher: one record for each agent, from its current card and entry, or a refusal with an event."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def worker(name: str = "scout") -> Agent:
 
 
 class Disk:
-    """The ledger, on a disk that may be full (``error``) or hold the slot already."""
+    """The ledger on a disk that may be full (``error``) or already have the slot."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -73,7 +73,7 @@ class Disk:
 
 @dataclass
 class Door:
-    """A dispatcher whose agents, ways and ledger the test decides on."""
+    """A dispatcher with the agents, routes and ledger that the test chooses."""
 
     f: Fleet
     ways: dict[str, AgentRoute] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Door:
         return RunRecord(claim=claim, started_at=self.f.runtime.clock.now(), children=children)
 
     async def refused(self, error: type[FleetsimError], asked: SkillRequest) -> tuple[FleetsimError, Event]:
-        """The error, and what was told of it; nothing is recorded or begun."""
+        """The error and its one event; the request is neither recorded nor started."""
         before = len(self.f.events.recent())
         with pytest.raises(error) as caught:
             await self.dispatcher.submit(asked)
@@ -128,7 +128,7 @@ def asked(cid: str = "c-1", **changes: Any) -> SkillRequest:
 # ---------------------------------------------------------------------- the record
 
 
-async def test_a_record_holds_the_way_its_agent_is_called_at_that_moment() -> None:
+async def test_a_record_contains_the_current_route_of_its_agent() -> None:
     way = AgentRoute(
         agent="scout",
         dialect="0.3",
@@ -183,7 +183,7 @@ async def test_a_request_ends_by_its_own_limit_or_that_of_its_skill_or_of_the_fl
         assert record.shortened is shortened
 
 
-async def test_several_agents_get_a_child_each_and_one_gets_the_request_itself() -> None:
+async def test_several_agents_get_a_child_each_and_a_single_agent_gets_the_request_itself() -> None:
     async with door() as d:
         (one,) = d.dispatcher.plan(asked(parent_id="p"))
         assert (one.request.correlation_id, one.request.parent_id) == ("c-1", "p")
@@ -201,7 +201,7 @@ async def test_several_agents_get_a_child_each_and_one_gets_the_request_itself()
         assert [(outcome.agent, outcome.parent_id) for outcome in ended] == [("scout", "c-1"), ("ava", "c-1")]
 
 
-async def test_what_was_accepted_is_told_before_anything_else_of_it() -> None:
+async def test_the_first_event_of_a_request_is_its_acceptance() -> None:
     async with door() as d:
         source = Source(interface="chat")
         await d.dispatcher.submit(
@@ -232,7 +232,7 @@ async def test_what_was_accepted_is_told_before_anything_else_of_it() -> None:
     ],
     ids=["text", "parts", "nobody", "two agents' task", "nobody's task"],
 )
-async def test_a_request_that_is_refused_is_told_with_the_reason(
+async def test_a_refused_request_has_an_event_with_the_reason(
     changes: dict[str, Any], error: type[FleetsimError], why: str
 ) -> None:
     async with door(Rules(text_chars_max=10)) as d:
@@ -255,7 +255,7 @@ async def test_a_dispatcher_that_is_closing_refuses_everything() -> None:
 # ---------------------------------------------------------------------- cooldowns
 
 
-async def test_a_skill_cools_down_at_each_agent_by_itself_and_to_the_second() -> None:
+async def test_a_skill_cools_down_at_each_agent_separately_and_to_the_second() -> None:
     async with door(cooldowns_s={"echo": 30.0}) as d:
         await d.dispatcher.submit(asked())
         await asyncio.sleep(12)
@@ -277,7 +277,7 @@ async def test_of_two_requests_at_once_the_second_is_refused() -> None:
         assert [type(one) for one in both] == [tuple, UnknownTarget]
 
 
-async def test_a_request_that_one_agent_refuses_cools_no_other_down() -> None:
+async def test_a_request_that_one_agent_refuses_starts_no_cooldown_at_others() -> None:
     async with door(cooldowns_s={"echo": 30.0}) as d:
         await d.dispatcher.submit(asked(targets=("ava",)))
         await d.refused(UnknownTarget, asked("c-2", targets=("scout", "ava")))
@@ -285,7 +285,7 @@ async def test_a_request_that_one_agent_refuses_cools_no_other_down() -> None:
 
 
 @pytest.mark.parametrize("error", [NotAccepting("the disk is full"), None], ids=repr)
-async def test_what_the_ledger_did_not_take_cools_nothing_down(error: FleetsimError | None) -> None:
+async def test_a_request_that_the_ledger_refused_starts_no_cooldown(error: FleetsimError | None) -> None:
     async with door(cooldowns_s={"echo": 30.0}) as d:
         await d.dispatcher.submit(asked(targets=("ava",)))
         await asyncio.sleep(10)
@@ -305,7 +305,7 @@ async def test_what_the_ledger_did_not_take_cools_nothing_down(error: FleetsimEr
 # ---------------------------------------------------------------------- runs and follow-ups
 
 
-async def test_a_run_begins_its_requests_unless_its_slot_is_taken() -> None:
+async def test_a_run_starts_its_requests_unless_its_slot_is_taken() -> None:
     async with door() as d:
         children = [asked("c-1", parent_id="p"), asked("c-2", parent_id="p", targets=("ava",))]
         assert await d.dispatcher.submit_run(children, d.run("c-1", "c-2")) is True
@@ -315,7 +315,7 @@ async def test_a_run_begins_its_requests_unless_its_slot_is_taken() -> None:
         assert [(await d.f.tracker.wait(cid)).parent_id for cid in ("c-1", "c-2")] == ["p", "p"]
 
 
-async def test_a_follow_up_on_a_task_that_is_at_work_is_refused_and_one_on_a_question_is_its_answer() -> None:
+async def test_a_follow_up_on_a_working_task_is_refused_and_one_on_a_question_is_its_answer() -> None:
     async with door(Rules(poll_interval_s=5.0)) as d:
         task_of = {}
         for cid, skill in (("c-1", "long"), ("c-2", "ask")):
@@ -333,7 +333,7 @@ async def test_a_follow_up_on_a_task_that_is_at_work_is_refused_and_one_on_a_que
         assert (await d.f.tracker.wait("c-2")).text == "main"
 
 
-async def test_of_two_answers_at_once_the_second_is_told_that_nothing_is_asked_any_more() -> None:
+async def test_the_second_of_two_answers_at_once_is_refused_as_busy() -> None:
     way = replace(PLAIN, streaming=True, hint="ask")
     async with door(Rules(poll_interval_s=5.0), ways={"scout": way}) as d:
         await d.dispatcher.submit(asked(skill="ask"))
@@ -349,7 +349,7 @@ async def test_of_two_answers_at_once_the_second_is_told_that_nothing_is_asked_a
         assert (await d.f.tracker.wait("c-1")).text == "c-2"
 
 
-async def test_a_follow_up_that_is_not_recorded_leaves_its_task_to_the_next() -> None:
+async def test_a_follow_up_that_is_not_recorded_does_not_block_its_task() -> None:
     async with door() as d:
         await d.dispatcher.submit(asked())
         task_id = (await d.f.tracker.wait("c-1")).task_id

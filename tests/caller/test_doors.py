@@ -1,4 +1,4 @@
-"""Callback tokens from every wrong side: headers, lookups, other tasks, borrowed formats (T-07, T-11 to T-18)."""
+"""Misused callback tokens: headers, lookups, other tasks, formats of other tokens (T-07, T-11 to T-18)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_no_malformed_header_is_a_token_and_none_raises(headers: list[tuple[byte
     assert token is None or TOKENS.verify(token) is None
 
 
-def test_a_token_is_taken_from_either_header_or_from_both_alike() -> None:
+def test_a_token_is_read_from_either_header_or_from_both_if_equal() -> None:
     for headers in (
         [(AUTH, b"bearer " + GENUINE)],
         [(TOKEN, GENUINE)],
@@ -92,8 +92,8 @@ def jwt(header: dict[str, Any], claims: Any = None, key: bytes | None = None) ->
     return f"{said}.{encoded(hmac.new(key, said.encode(), hashlib.sha256).digest())}"
 
 
-def test_a_token_of_another_kind_is_no_token_of_ours() -> None:
-    """There is no JWT mode: whatever such a token claims, and whatever key it asks us to fetch, it is a stranger's."""
+def test_a_token_of_another_kind_is_refused() -> None:
+    """There is no JWT mode: the claims of such a token and the key that it names do not matter."""
     algorithms = ["none", "None", "NONE", "nOnE", "", "HS256", "HS512", "RS256", "ES256", "PS256", "EdDSA", "dir", None]
     keys = [None, b"", b"secret", b"k" * 32, b"-----BEGIN PUBLIC KEY-----"]
     tried = [jwt({"alg": alg, "typ": "JWT"}, key=key) for alg, key in product(algorithms, keys)]
@@ -134,8 +134,8 @@ async def post(f: Fleet, path: str, task_id: str, token: str, state: str = "work
 
 
 @pytest.mark.slow
-async def test_each_token_opens_its_own_task_and_no_other() -> None:
-    """Two agents with four tasks each: token × path × body, and only what agrees in all three is let in."""
+async def test_each_token_is_valid_for_its_own_task_only() -> None:
+    """Two agents with four tasks each: of token × path × body, only matching triples are accepted."""
     async with fleet(worker("scout"), worker("clerk"), streaming=False) as f:
         tasks: list[tuple[str, str, str]] = []
         for agent, _ in product(("scout", "clerk"), range(4)):
@@ -160,8 +160,8 @@ async def test_each_token_opens_its_own_task_and_no_other() -> None:
         assert f.outcomes == []
 
 
-async def test_nothing_is_looked_up_for_a_token_that_is_not_ours() -> None:
-    """A lookup would take its time on this disk; so nobody learns from ours whether a task exists."""
+async def test_a_foreign_token_causes_no_lookup() -> None:
+    """A lookup takes time on this disk; without one, the time of a refusal does not reveal whether a task exists."""
     async with fleet(worker("scout"), streaming=False, push=False, disk_s=8) as f:
         cid = await f.ask("scout", "go", skill="work")
         await asyncio.sleep(30)
@@ -181,8 +181,8 @@ async def test_nothing_is_looked_up_for_a_token_that_is_not_ours() -> None:
         assert asyncio.get_running_loop().time() - began > 0.1, "a genuine one is looked up, and that can be seen here"
 
 
-async def test_a_second_request_cannot_be_given_the_first_ones_task() -> None:
-    """(agent, task) belongs to the request it was first bound to; the other ends as the agent's fault (F-20)."""
+async def test_a_second_request_cannot_get_the_first_ones_task() -> None:
+    """(agent, task) belongs to the request that was bound to it first; the other ends as the agent's fault (F-20)."""
 
     def hold_back(network: Any) -> None:
         network.fault(SlowStart(seconds=8.0), Match(rpc_method="message/send"))

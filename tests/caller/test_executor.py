@@ -1,4 +1,4 @@
-"""What one call to an agent carries, in which turn it goes out, and what is taken for its answer."""
+"""One call to an agent: its content, its turn, and the replies that are accepted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TOKENS = CallbackTokens({1: b"k" * 32}, current=1)
 
 @dataclass
 class Peer:
-    """An agent that notes what it is asked and answers each method as the test says; silent while ``slow_s`` last."""
+    """An agent that records each call and gives each method the test's reply; silent for ``slow_s``."""
 
     replies: dict[str, Any] = field(default_factory=dict)
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -126,7 +126,7 @@ WATCHING: dict[str, Callable[[Executor], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("method", WATCHING)
-async def test_whatever_concerns_work_an_agent_has_goes_out_through_its_open_breaker(env: Env, method: str) -> None:
+async def test_calls_about_work_that_an_agent_has_pass_its_open_breaker(env: Env, method: str) -> None:
     env.peer.replies["tasks/pushNotificationConfig/set"] = {"taskId": "t-1", "pushNotificationConfig": {"url": HUB}}
     env.peer.replies["ListTasks"] = {"tasks": [], "nextPageToken": "", "pageSize": 2, "totalSize": 0}
     for _ in range(FleetSettings().breaker_failures):
@@ -141,7 +141,7 @@ async def test_whatever_concerns_work_an_agent_has_goes_out_through_its_open_bre
     assert env.peer.methods == [method]
 
 
-async def test_work_passes_the_looks_at_other_work_and_a_cancel_does_too(env: Env) -> None:
+async def test_sends_and_cancels_come_before_polls_of_other_work(env: Env) -> None:
     env.peer.replies["ListTasks"] = {"tasks": [], "nextPageToken": "", "pageSize": 2, "totalSize": 0}
     env.peer.slow_s = 1.0
 
@@ -159,14 +159,14 @@ async def test_work_passes_the_looks_at_other_work_and_a_cancel_does_too(env: En
 
 
 @pytest.mark.parametrize("call", ["poll", "cancel", "register_push", "subscribe"])
-async def test_nothing_is_asked_about_a_task_that_nobody_has_named_yet(env: Env, call: str) -> None:
+async def test_a_call_about_a_task_without_an_id_is_not_sent(env: Env, call: str) -> None:
     with pytest.raises(WireError):
         await getattr(env.executor, call)(record(bound=False))
     assert env.peer.asked == []
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/cancel"])
-async def test_a_message_is_no_answer_to_who_asks_for_a_task(env: Env, method: str) -> None:
+async def test_a_message_is_not_a_reply_to_a_call_for_a_task(env: Env, method: str) -> None:
     said = {"kind": "message", "messageId": "m", "role": "agent", "parts": [{"kind": "text", "text": "well"}]}
     env.peer.replies[method] = said
     with pytest.raises(FleetsimError):
@@ -181,7 +181,7 @@ async def test_a_message_is_no_answer_to_who_asks_for_a_task(env: Env, method: s
     ("hint", "named"), [(None, {"skill": "echo"}), ("other", {"skill": "other"}), ("", {})], ids=["old", "hint", "none"]
 )
 @pytest.mark.parametrize("parent", [None, "p-1"])
-async def test_beside_a_message_stand_whose_it_is_and_the_skill_if_the_agent_is_told_one(
+async def test_a_message_carries_its_correlation_id_and_the_skill_if_the_agent_is_given_one(
     env: Env, hint: str | None, named: dict[str, str], parent: str | None
 ) -> None:
     own = {"theirs": 1, "correlationId": "forged"}
@@ -203,7 +203,7 @@ async def test_beside_a_message_stand_whose_it_is_and_the_skill_if_the_agent_is_
     assert env.peer.headers.get("x-parent-id") == parent
 
 
-async def test_the_hubs_that_work_came_through_stand_in_a_header_and_in_the_metadata(env: Env) -> None:
+async def test_the_hubs_on_the_way_are_in_a_header_and_in_the_metadata(env: Env) -> None:
     env.hubs = ("a1", "b2")
     await env.executor.send(record(bound=False))
     assert env.peer.headers.get(HUBS_HEADER.lower()) == "a1,b2"
@@ -214,7 +214,7 @@ async def test_the_hubs_that_work_came_through_stand_in_a_header_and_in_the_meta
     assert HUBS_KEY not in env.peer.asked[-1][1]["metadata"]
 
 
-async def test_an_answer_goes_to_the_question_s_task_and_context_under_an_id_of_its_own(env: Env) -> None:
+async def test_an_answer_goes_to_the_question_s_task_and_context_under_a_new_message_id(env: Env) -> None:
     for context in ("ctx", ""):
         made = replace(record(), task=replace(task(TaskState.INPUT_REQUIRED), context_id=context))
         assert isinstance(await env.executor.resume(made, Answer(question_id="q-1", text="this")), Task)
@@ -227,7 +227,7 @@ async def test_an_answer_goes_to_the_question_s_task_and_context_under_an_id_of_
         assert [part["text"] for part in message["parts"]] == ["this"]
 
 
-async def test_a_message_has_a_context_of_its_own_unless_the_agent_or_the_caller_makes_one(env: Env) -> None:
+async def test_a_message_has_a_new_context_unless_the_agent_or_the_caller_names_one(env: Env) -> None:
     for asked, context in (
         ({}, "c-1"),
         ({"context_id": "k"}, "k"),
@@ -239,9 +239,7 @@ async def test_a_message_has_a_context_of_its_own_unless_the_agent_or_the_caller
 
 
 @pytest.mark.parametrize("signed", [False, True])
-async def test_a_webhook_goes_with_the_send_or_is_registered_for_the_task_with_a_token_for_both(
-    env: Env, signed: bool
-) -> None:
+async def test_a_webhook_is_sent_inline_or_registered_with_the_same_token(env: Env, signed: bool) -> None:
     env.clients.signed, env.base = signed, f"{HUB}/"
     env.peer.replies["tasks/pushNotificationConfig/set"] = {"taskId": "t-1", "pushNotificationConfig": {"url": HUB}}
     made = record(bound=False, push=True, correlation_id="c/1")
@@ -267,7 +265,9 @@ LISTED = {"id": "t-9", "contextId": "c-1", "status": {"state": "TASK_STATE_WORKI
 
 
 @pytest.mark.parametrize(("listed", "found"), [(0, None), (1, "t-9"), (2, None)])
-async def test_a_lost_task_is_the_only_one_of_its_context_read_whole(env: Env, listed: int, found: str | None) -> None:
+async def test_a_lost_task_is_read_if_it_is_the_only_one_of_its_context(
+    env: Env, listed: int, found: str | None
+) -> None:
     env.peer.replies["ListTasks"] = {"tasks": [LISTED] * listed, "nextPageToken": "", "pageSize": 2, "totalSize": 2}
     env.peer.replies["GetTask"] = LISTED | {"history": []}
     task = await env.executor.find(record(bound=False, dialect="1.0"))
@@ -288,7 +288,7 @@ async def test_a_lost_task_is_the_only_one_of_its_context_read_whole(env: Env, l
         ("0.1", {"context_id": "shared"}, True),
     ],
 )
-async def test_a_lost_task_is_looked_for_by_its_id_or_by_a_context_that_is_its_own(
+async def test_a_lost_task_is_searched_by_its_id_or_by_a_context_that_is_its_own(
     env: Env, dialect: str, request_of: dict[str, Any], searchable: bool
 ) -> None:
     made = record(bound=False, dialect=dialect, **request_of)
@@ -298,19 +298,19 @@ async def test_a_lost_task_is_looked_for_by_its_id_or_by_a_context_that_is_its_o
         assert [params["id"] for _, params in env.peer.asked] == [request_of.get("task_id", "c-1")]
 
 
-async def test_a_task_nobody_here_has_seen_is_looked_at_before_it_is_gone_on_with(env: Env) -> None:
+async def test_an_unknown_task_is_read_before_a_follow_up_is_sent(env: Env) -> None:
     made = record(bound=False, task_id="t-1")
     assert await env.executor.as_asked_for(made) == made
     assert env.peer.methods == ["tasks/get"]
     env.peer.replies["tasks/get"] = {"code": -32001, "message": "no such task"}
-    assert await env.executor.as_asked_for(made) == made, "it may take the message all the same"
+    assert await env.executor.as_asked_for(made) == made, "it may accept the message nevertheless"
     for seen in (record(bound=False), replace(made, earlier="seen")):
         assert await env.executor.as_asked_for(seen) is seen
     assert len(env.peer.asked) == 2
 
 
 @pytest.mark.parametrize("method", ["tasks/pushNotificationConfig/set", "ListTasks", "tasks/get"])
-async def test_a_method_an_agent_lacks_has_its_card_read_again_unless_many_lack_it(
+async def test_a_missing_method_refreshes_the_card_unless_many_agents_lack_it(
     env: Env, network: MemoryNetwork, method: str
 ) -> None:
     env.peer.replies[method] = {"code": -32601, "message": "no such method"}

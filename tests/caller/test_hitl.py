@@ -1,4 +1,4 @@
-"""Who is asked, in what order, and what a card's hitl-mode-v1 declaration changes (F-21 to F-25, T-40)."""
+"""The order in which people and agents are asked, and the effect of hitl-mode-v1 in a card (F-21 to F-25, T-40)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def boss(reply: str | None = "main", after_s: float = 2.0) -> Agent:
 
 @dataclass
 class Scene:
-    """A caller with a desk."""
+    """A caller with a HitlMonitor."""
 
     f: Fleet
     desk: HitlMonitor
@@ -100,11 +100,11 @@ async def scene(
 
 
 def desk_of(f: Fleet) -> HitlMonitor:
-    """A desk for the caller as it is now."""
+    """A monitor for the current caller."""
     return HitlMonitor(f.runtime, f.tracker, f.dispatcher, f.events)
 
 
-# -- what a card says ---------------------------------------------------------------------------------
+# the declaration in a card
 
 
 def card(**entry: Any) -> AgentCard:
@@ -112,7 +112,7 @@ def card(**entry: Any) -> AgentCard:
     return AgentCard(name="scout", capabilities=Capabilities(extensions=(extension,)))
 
 
-def test_only_the_word_operator_bars_the_dispatching_agent() -> None:
+def test_only_the_word_operator_excludes_the_dispatching_agent() -> None:
     assert [
         found.operator_only
         for reviewer in ("operator", "Operator", True, None)
@@ -124,14 +124,14 @@ def test_only_the_word_operator_bars_the_dispatching_agent() -> None:
 
 
 @pytest.mark.parametrize("declared", [None, HitlRule(mode=HitlMode.AUTONOMOUS)])
-async def test_autonomous_work_is_told_to_nobody(declared: HitlRule | None) -> None:
+async def test_autonomous_work_causes_no_notice(declared: HitlRule | None) -> None:
     async with scene(worker(), declared=declared) as s:
         await s.start("short", wait_s=60)
         assert s.f.topics("hitl.") == []
         assert s.desk.vetoes() == ()
 
 
-async def test_notification_is_one_note_and_holds_nothing_up() -> None:
+async def test_notification_mode_sends_one_notice_and_delays_no_work() -> None:
     async with scene(worker(), declared=HitlRule(mode=HitlMode.NOTIFICATION)) as s:
         await s.start("short", wait_s=60)
         assert [event.topic.split(".")[1] for event in s.f.topics("hitl.")] == ["notification"]
@@ -173,7 +173,7 @@ async def test_each_checkpoint_of_compound_work_is_a_question_of_its_own() -> No
 # -- the dispatching agent first ----------------------------------------------------------------------
 
 
-async def test_the_agent_that_dispatched_the_work_is_asked_first_and_its_answer_lands() -> None:
+async def test_the_agent_that_dispatched_the_work_is_asked_first_and_its_answer_is_used() -> None:
     async with scene(worker(), boss("main")) as s:
         cid = await s.start(dispatcher="boss", wait_s=60)
         outcome = await s.f.tracker.wait(cid)
@@ -195,7 +195,7 @@ async def test_the_agent_that_dispatched_the_work_is_asked_first_and_its_answer_
         (None, "scout"),
     ],
 )
-async def test_the_person_alone_is_asked_where_the_card_says_so_or_nobody_dispatched(
+async def test_only_the_person_is_asked_if_the_card_says_so_or_no_agent_dispatched(
     declared: HitlRule | None, dispatcher: str | None
 ) -> None:
     async with scene(worker(), boss(), declared=declared) as s:
@@ -229,7 +229,7 @@ async def test_a_dispatching_agent_that_is_unknown_leaves_the_question_with_the_
         assert s.question.text == "Which branch?"
 
 
-async def test_a_person_quicker_than_the_dispatching_agent_wins_and_nothing_is_escalated() -> None:
+async def test_a_person_who_answers_before_the_dispatching_agent_wins_without_escalation() -> None:
     async with scene(worker(), boss("theirs", after_s=60)) as s:
         cid = await s.start(dispatcher="boss")
         await s.f.tracker.answer(Answer(question_id=s.question.question_id, text="mine", by="ada"))
@@ -242,7 +242,7 @@ async def test_a_person_quicker_than_the_dispatching_agent_wins_and_nothing_is_e
 # -- answers ------------------------------------------------------------------------------------------
 
 
-async def test_of_many_answers_at_once_one_lands() -> None:
+async def test_one_of_many_answers_at_once_is_used() -> None:
     async with scene(worker()) as s:
         cid = await s.start()
         tries = [
@@ -258,8 +258,8 @@ async def test_of_many_answers_at_once_one_lands() -> None:
         assert len(sent) <= 2
 
 
-async def test_an_answer_to_a_question_that_moved_on_reaches_no_agent() -> None:
-    """The bait is asked, the question changes before the answer comes: the digest of the bait is refused."""
+async def test_an_answer_to_a_question_that_changed_reaches_no_agent() -> None:
+    """A harmless question is asked, and changes before the answer comes: the digest of the old one is refused."""
     async with scene(worker()) as s:
         await s.start("stages")
         bait = s.question
@@ -274,7 +274,7 @@ async def test_an_answer_to_a_question_that_moved_on_reaches_no_agent() -> None:
         assert s.question.text == "Second?"
 
 
-async def test_a_rejection_cancels_the_agents_task_and_reaches_it_as_no_text() -> None:
+async def test_a_rejection_cancels_the_agents_task_and_sends_no_text() -> None:
     async with scene(worker()) as s:
         cid = await s.start()
         question = s.question
@@ -293,7 +293,7 @@ async def test_a_rejection_cancels_the_agents_task_and_reaches_it_as_no_text() -
 
 
 @pytest.mark.parametrize(("cancels", "left_as"), [(True, "canceled"), (False, "input-required")])
-async def test_a_question_nobody_answers_ends_the_request_and_cancels_or_leaves_the_task(
+async def test_a_question_without_an_answer_ends_the_request_and_cancels_or_leaves_the_task(
     cancels: bool, left_as: str
 ) -> None:
     rules = Rules(poll_interval_s=5.0, question_ttl_s=100.0, question_expiry_cancels=cancels)

@@ -1,4 +1,4 @@
-"""What the desk tells of windows and gates, and what it still knows after a restart."""
+"""The monitor's events about veto windows and gates, and its state after a restart."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def fields(event: Event) -> tuple[Any, ...]:
     return event.level, event.correlation_id, event.agent, event.skill, payload(event)
 
 
-# -- what is told -------------------------------------------------------------------------------------
+# events
 
 
-async def test_a_window_that_opens_and_closes_is_told_with_all_a_person_needs() -> None:
+async def test_a_veto_window_that_opens_and_closes_has_events_with_every_fact() -> None:
     async with scene(worker(), declared=VETO) as s:
         cid = await s.start("long")
         track = s.f.tracker.track(cid)
@@ -74,7 +74,7 @@ async def test_a_window_that_opens_and_closes_is_told_with_all_a_person_needs() 
         assert payload(told(s.f, "veto")[-1]) == {"decision": "lapsed"}
 
 
-async def test_a_gate_that_was_passed_by_is_a_warning_and_one_that_asked_or_failed_is_none() -> None:
+async def test_a_skipped_gate_is_a_warning_unless_the_agent_asked_or_failed() -> None:
     async with scene(asker(), declared=GATED) as s:
         await s.start("fails", wait_s=60)
         late = await s.start("late", wait_s=60)
@@ -88,7 +88,7 @@ async def test_a_gate_that_was_passed_by_is_a_warning_and_one_that_asked_or_fail
         assert fields(skipped) == (Level.WARN, cid, "scout", "short", {})
 
 
-async def test_work_that_ended_in_this_moment_is_not_vetoed_and_its_window_is_told_to_be_over() -> None:
+async def test_work_that_ends_in_this_moment_cannot_be_vetoed_and_its_window_ends() -> None:
     async with fleet(worker(), rules=QUICK, declared={"scout": SkillPolicy(hitl=VETO)}) as f:
         desk = desk_of(f)
         answers: list[bool] = []
@@ -112,7 +112,7 @@ async def test_work_that_ended_in_this_moment_is_not_vetoed_and_its_window_is_to
 
 
 async def restarted(f: Fleet, jump_s: float = 0.0) -> HitlMonitor:
-    """The desk of another hub on the same ledger, whose clock was set meanwhile."""
+    """The monitor of another hub on the same ledger, after its clock was set."""
     await f.restart()
     clock = f.runtime.clock
     assert isinstance(clock, VirtualClock)
@@ -128,7 +128,9 @@ def take_up(f: Fleet, desk: HitlMonitor) -> None:
 @pytest.mark.parametrize(
     ("jump_s", "left_s"), [(0.0, 20.0), (19.5, 0.5), (-3_600.0, 30.0), (20.0, None), (21.0, None), (3_600.0, None)]
 )
-async def test_a_window_has_the_time_it_had_left_whatever_the_clock_did(jump_s: float, left_s: float | None) -> None:
+async def test_a_veto_window_keeps_its_remaining_time_whatever_the_clock_did(
+    jump_s: float, left_s: float | None
+) -> None:
     async with fleet(worker(), rules=QUICK, declared={"scout": SkillPolicy(hitl=VETO)}) as f:
         async with desk_of(f) as desk:
             cid = await f.ask("scout", "go", skill="long")
@@ -151,7 +153,7 @@ async def test_a_window_has_the_time_it_had_left_whatever_the_clock_did(jump_s: 
 
 
 @pytest.mark.parametrize(("after_s", "answered"), [(5, False), (45, False), (60, True)])
-async def test_what_a_gated_agent_asked_before_a_restart_counts(after_s: float, answered: bool) -> None:
+async def test_a_question_of_a_gated_agent_before_a_restart_counts(after_s: float, answered: bool) -> None:
     async with fleet(asker(), rules=QUICK, declared={"scout": SkillPolicy(hitl=GATED)}) as f:
         async with desk_of(f):
             cid = await f.ask("scout", "go", skill="late")
@@ -175,7 +177,7 @@ async def _answer(f: Fleet) -> None:
 
 
 @pytest.mark.slow
-async def test_a_gate_passed_by_during_two_hubs_is_called_out_by_the_second() -> None:
+async def test_a_gate_skipped_across_two_hubs_is_reported_by_the_second() -> None:
     async with fleet(worker(), rules=QUICK, declared={"scout": SkillPolicy(hitl=GATED)}) as f:
         async with desk_of(f):
             cid = await f.ask("scout", "go", skill="long")

@@ -1,4 +1,4 @@
-"""An agent whose webhooks do not come is noticed at the third task in a row, and forgiven at the first that does."""
+"""An agent with silent webhooks is marked at the third task in a row, and cleared by the first webhook."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def watched(runtime: Runtime) -> Watched:
     return Watched(runtime)
 
 
-async def test_three_ends_in_a_row_that_only_polls_brought_are_told_once(watched: Watched) -> None:
+async def test_three_ends_in_a_row_by_polls_alone_are_reported_once(watched: Watched) -> None:
     for n in range(1, SILENT_AFTER + 3):
         watched.end()
         assert watched.told == (n >= SILENT_AFTER)
@@ -49,7 +49,7 @@ async def test_three_ends_in_a_row_that_only_polls_brought_are_told_once(watched
     assert payload(told)["refused"] is False
 
 
-async def test_one_webhook_that_came_clears_the_count(watched: Watched) -> None:
+async def test_one_arriving_webhook_clears_the_count(watched: Watched) -> None:
     watched.end()
     watched.end()
     watched.end(pushes=1)
@@ -61,7 +61,7 @@ async def test_one_webhook_that_came_clears_the_count(watched: Watched) -> None:
     assert watched.told == 0
 
 
-async def test_what_was_missed_is_counted_for_each_agent_by_itself(watched: Watched) -> None:
+async def test_missing_webhooks_are_counted_for_each_agent_separately(watched: Watched) -> None:
     watched.end()
     watched.end()
     watched.watch.arrived("another")
@@ -70,7 +70,7 @@ async def test_what_was_missed_is_counted_for_each_agent_by_itself(watched: Watc
 
 
 @pytest.mark.parametrize("other", [{"push": False}, {"via": UpdateSource.STREAM}, {"lost": True}])
-async def test_an_end_that_says_nothing_of_webhooks_does_not_count(watched: Watched, other: dict[str, object]) -> None:
+async def test_an_end_without_a_registered_webhook_does_not_count(watched: Watched, other: dict[str, object]) -> None:
     for _ in range(5):
         watched.end(**other)
     assert watched.told == 0

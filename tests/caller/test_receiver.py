@@ -1,4 +1,4 @@
-"""The webhook door against strangers, confused agents and clumsy senders (reliability T-10 to T-17)."""
+"""Webhooks from strangers, confused agents and faulty senders (reliability T-10 to T-17)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def under_way(f: Fleet, agent: str = "scout") -> tuple[str, str, str]:
     return cid, track.task.task_id, f.tokens.mint(agent, cid)
 
 
-async def test_a_webhook_that_comes_while_the_ledger_cannot_be_read_is_asked_to_come_again(
+async def test_a_webhook_while_the_ledger_cannot_be_read_gets_503_with_retry_after(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def refuse(_: str) -> None:
@@ -79,7 +79,7 @@ async def test_a_webhook_that_comes_while_the_ledger_cannot_be_read_is_asked_to_
         for expected in (200, 503, 200):
             with monkeypatch.context() as locked:
                 if expected == 503:
-                    locked.setattr(f.ledger, "request", refuse)  # of a request that has ended, the ledger is asked
+                    locked.setattr(f.ledger, "request", refuse)  # the ledger is read for a request that has ended
                 reply = await post(f, cid, update(task_id), authorization=f"Bearer {token}")
             assert (reply.status, reply.headers.get("retry-after")) == (expected, "5" if expected == 503 else None)
             await f.tracker.wait(cid)
@@ -91,7 +91,7 @@ async def test_the_path_may_end_in_the_agents_task_id() -> None:
         assert (await post(f, task_id, update(task_id), authorization=f"Bearer {token}")).status == 200
 
 
-async def test_every_refusal_is_the_same_to_the_byte_and_changes_nothing() -> None:
+async def test_every_refusal_has_the_same_bytes_and_changes_nothing() -> None:
     async with fleet(slow("scout"), slow("clerk")) as f:
         cid, task_id, token = await under_way(f)
         other, other_task, other_token = await under_way(f, "clerk")
@@ -121,7 +121,7 @@ async def test_every_refusal_is_the_same_to_the_byte_and_changes_nothing() -> No
         assert not f.outcomes
 
 
-async def test_a_webhook_for_a_request_that_ended_is_taken_and_changes_nothing() -> None:
+async def test_a_webhook_for_a_request_that_ended_gets_200_and_changes_nothing() -> None:
     async with fleet(slow("scout")) as f:
         cid, task_id, token = await under_way(f)
         for text in ("first", "second", "third"):
@@ -134,8 +134,8 @@ async def test_a_webhook_for_a_request_that_ended_is_taken_and_changes_nothing()
 
 
 @pytest.mark.slow
-async def test_a_late_webhook_is_taken_though_the_end_was_recorded_before_the_binding() -> None:
-    """Its path names the agent's task; on a slow disk the outcome overtakes the record that says so."""
+async def test_a_late_webhook_is_accepted_although_the_end_was_recorded_before_the_binding() -> None:
+    """Its path names the agent's task; on a slow disk the outcome overtakes the record of that id."""
     agent = Agent("scout")
 
     @agent.skill("work")
@@ -171,7 +171,7 @@ async def test_replaying_every_webhook_a_hundred_times_shuffled_gives_the_same_o
         assert [(o.text, o.kind) for o in f.outcomes] == [("real", OutcomeKind.COMPLETED)]
 
 
-async def test_a_webhook_before_the_reply_is_parked_with_202_and_claimed_by_it() -> None:
+async def test_a_webhook_before_the_reply_gets_202_and_is_applied_with_it() -> None:
     agent = Agent("scout")
 
     @agent.skill("work")
@@ -195,7 +195,7 @@ async def test_a_webhook_before_the_reply_is_parked_with_202_and_claimed_by_it()
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b'"x"', b"null", b"{}", b'{"kind":"status-update"}', b"\xff\xfe", b"[" * 5000]
 )
-async def test_a_body_that_is_no_webhook_is_refused_without_a_trace(body: bytes) -> None:
+async def test_a_body_that_is_not_a_webhook_is_refused_without_a_trace(body: bytes) -> None:
     async with fleet(slow("scout")) as f:
         cid, _, token = await under_way(f)
         reply = await post(f, cid, body, authorization=f"Bearer {token}")
@@ -216,7 +216,7 @@ async def test_a_body_at_the_limit_is_read_and_one_byte_more_is_not(size: int, s
 
 
 @pytest.mark.slow
-async def test_one_agents_flood_is_turned_away_and_anothers_webhooks_still_pass() -> None:
+async def test_the_flood_of_one_agent_is_refused_and_the_webhooks_of_another_pass() -> None:
     async with fleet(slow("scout"), slow("clerk")) as f:
         cid, task_id, token = await under_way(f)
         other, other_task, other_token = await under_way(f, "clerk")
@@ -226,12 +226,12 @@ async def test_one_agents_flood_is_turned_away_and_anothers_webhooks_still_pass(
         refused = [reply for reply in await asyncio.gather(*loud) if reply.status == 429]
         assert len(refused) > 50
         assert all(int(reply.headers["retry-after"]) >= 1 for reply in refused)
-        assert f.runtime.clock.monotonic() - began >= 1, "who does not wait is made to"
-        assert 0 < sum("connection" not in reply.headers for reply in refused) <= 16, "so many may wait for their no"
+        assert f.runtime.clock.monotonic() - began >= 1, "a sender that does not wait is delayed"
+        assert 0 < sum("connection" not in reply.headers for reply in refused) <= 16, "at most 16 refused senders wait"
         assert (await post(f, other, update(other_task), authorization=f"Bearer {other_token}")).status == 200
 
 
-async def test_the_old_key_epoch_is_honoured_and_an_unknown_one_is_not() -> None:
+async def test_a_token_of_the_old_key_epoch_is_valid_and_one_of_an_unknown_epoch_is_not() -> None:
     tokens = CallbackTokens({1: b"a" * 32, 2: b"b" * 32}, current=2)
     assert tokens.verify(CallbackTokens({1: b"a" * 32}, current=1).mint("scout", "c")) is not None
     assert tokens.verify(CallbackTokens({3: b"c" * 32}, current=3).mint("scout", "c")) is None
@@ -252,7 +252,7 @@ def test_no_random_or_nearly_right_token_is_ever_accepted() -> None:
     assert tokens.verify(genuine) is not None
 
 
-async def test_a_large_webhook_for_which_there_is_no_room_is_asked_to_come_again() -> None:
+async def test_a_large_webhook_without_room_in_memory_gets_429_with_retry_after() -> None:
     async with fleet(slow("scout"), slow("clerk")) as f:
         cid, task_id, token = await under_way(f)
         other, other_task, other_token = await under_way(f, "clerk")
@@ -269,7 +269,7 @@ async def test_a_large_webhook_for_which_there_is_no_room_is_asked_to_come_again
         assert (await post(f, cid, large, authorization=f"Bearer {token}")).status == 200
 
 
-async def test_webhooks_that_come_slowly_hold_a_bounded_share_and_anothers_pass() -> None:
+async def test_slow_webhooks_of_one_agent_hold_a_bounded_share_and_those_of_another_pass() -> None:
     async with fleet(slow("scout"), slow("clerk")) as f:
         cid, task_id, token = await under_way(f)
         other, other_task, other_token = await under_way(f, "clerk")
@@ -287,13 +287,13 @@ async def test_webhooks_that_come_slowly_hold_a_bounded_share_and_anothers_pass(
         assert {task.result() for task in drips[:8]} == {408}
         assert f.tracker.track(cid) is not None, "what was turned away ended nothing"
         assert await told(other, other_token, update(other_task)) == 200
-        assert await told(cid, token, update(task_id)) == 200, "whoever sends at once passes those that do not"
+        assert await told(cid, token, update(task_id)) == 200, "a fast sender passes the slow ones"
         assert sum(task.done() for task in drips) == 9
         assert await asyncio.gather(*drips) == [408] * (most + 8)
 
 
 def arriving(cid: str, token: str, body: Any) -> StarletteRequest:
-    """A webhook at the door; without a body it comes a byte a second, for ever."""
+    """A webhook at the receiver; without ``body`` it arrives a byte a second, without end."""
 
     async def more() -> dict[str, Any]:
         if body is not None:

@@ -1,4 +1,4 @@
-"""What the webhook door says to each webhook, and how much it takes of one agent."""
+"""The receiver's response to each webhook, and the limits of one agent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.caller.test_receiver import slow, under_way, update
 
 
 class Door:
-    """A receiver of its own beside a working request."""
+    """A separate receiver beside a working request."""
 
     def __init__(
         self, f: Fleet, cid: str, task_id: str, token: str, limits: ReceiverLimits | None, share: AccountLimits | None
@@ -38,7 +38,7 @@ class Door:
         cut: bool = False,
         token: str = "",
     ) -> Response:
-        """A webhook whose second half comes after so many seconds, or never."""
+        """A webhook whose second half comes after ``after_s`` seconds, or never."""
         data = json.dumps(update(self.task_id, "working")).encode() if body is None else body
         halves = iter([(0.0, data[: len(data) // 2], True), (after_s, data[len(data) // 2 :], False)])
 
@@ -71,7 +71,7 @@ def said(response: Response) -> tuple[int, Any]:
     return response.status_code, json.loads(bytes(response.body))
 
 
-async def test_each_webhook_is_told_what_became_of_it() -> None:
+async def test_each_webhook_gets_a_response_with_its_result() -> None:
     async with door() as d:
         assert said(await d.post()) == (200, {"success": True})
         assert said(await d.post(after_s=9.9)) == (200, {"success": True})
@@ -82,7 +82,7 @@ async def test_each_webhook_is_told_what_became_of_it() -> None:
         assert said(await d.post(token="another")) == refused
 
 
-async def test_what_a_webhook_that_was_not_taken_would_have_told_is_looked_at_soon() -> None:
+async def test_a_refused_webhook_causes_a_poll_soon() -> None:
     async with door(ReceiverLimits(body_bytes_max=100)) as d:
 
         def looks() -> int:
@@ -97,9 +97,7 @@ async def test_what_a_webhook_that_was_not_taken_would_have_told_is_looked_at_so
 
 
 @pytest.mark.parametrize("status", [200, 400, 401, 408, 413, 429, 503])
-async def test_of_a_webhook_that_may_not_come_again_what_it_would_have_told_is_looked_for(
-    status: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_webhook_that_may_not_come_again_causes_a_poll(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     async with door(ReceiverLimits(body_bytes_max=400), AccountLimits(requests_ahead=0 if status == 429 else 9)) as d:
         owed: list[str] = []
         monkeypatch.setattr(d.f.tracker, "turned_away", owed.append)
@@ -111,7 +109,7 @@ async def test_of_a_webhook_that_may_not_come_again_what_it_would_have_told_is_l
         assert owed == [d.cid] * (status in {408, 413, 429, 503})
 
 
-async def test_a_webhook_that_comes_slowly_has_its_time_though_many_others_come_meanwhile() -> None:
+async def test_a_slow_webhook_keeps_its_deadline_however_many_others_come_meanwhile() -> None:
     async with door() as d:
         slowly = asyncio.create_task(d.post(after_s=9.0))
         await asyncio.sleep(1)
@@ -120,7 +118,7 @@ async def test_a_webhook_that_comes_slowly_has_its_time_though_many_others_come_
         assert said(await slowly)[0] == 200
 
 
-async def test_an_agent_has_so_many_webhooks_at_once_and_so_many_more_each_second() -> None:
+async def test_an_agent_has_a_burst_of_webhooks_and_then_a_rate() -> None:
     async with door(share=AccountLimits(requests_ahead=4, requests_per_s=0.5)) as d:
         assert [said(await d.post())[0] for _ in range(4)] == [200] * 4
         began = d.f.runtime.clock.monotonic()
@@ -136,7 +134,7 @@ async def test_an_agent_has_so_many_webhooks_at_once_and_so_many_more_each_secon
         assert [said(await d.post())[0] for _ in range(5)] == [200] * 4 + [429]
 
 
-async def test_of_those_turned_away_so_many_wait_and_the_others_lose_their_connection() -> None:
+async def test_a_limited_number_of_refused_webhooks_wait_and_the_others_lose_their_connection() -> None:
     async with door(ReceiverLimits(held_max=3), AccountLimits(requests_ahead=1, requests_per_s=0.001)) as d:
         await d.post()
         for _ in range(2):

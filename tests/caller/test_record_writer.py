@@ -1,4 +1,4 @@
-"""What is owed to the ledger is written, in order and as it is then, however long the storage refuses."""
+"""Owed writes to the ledger: in order and with the latest state, however long the storage refuses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OUTCOME = outcome("c-1")
 
 @dataclass
 class Storage:
-    """Writes down what it is given; ``fails`` are what the next calls end with."""
+    """Records its calls; ``fails`` are the results of the next ones."""
 
     fails: list[Exception | None] = field(default_factory=list)
     seconds: float = 0.0
@@ -103,7 +103,7 @@ async def test_many_changes_of_one_moment_are_one_write_and_a_later_one_another(
         assert d.storage.written == [("c-1", 1), ("c-1", 2)]
 
 
-async def test_a_change_during_a_slow_write_is_written_after_it_as_it_is_then(runtime: Runtime) -> None:
+async def test_a_change_during_a_slow_write_is_written_after_it_with_its_latest_state(runtime: Runtime) -> None:
     async with desk(runtime, seconds=3) as d:
         d.writer.save("c-1")
         for answers in (1, 2):
@@ -114,7 +114,7 @@ async def test_a_change_during_a_slow_write_is_written_after_it_as_it_is_then(ru
         assert d.storage.written == [("c-1", 0), ("c-1", 2)], "one at a time, and nothing older behind"
 
 
-async def test_what_the_storage_refuses_is_written_as_soon_as_it_takes_it(runtime: Runtime) -> None:
+async def test_a_refused_write_is_repeated_until_the_storage_accepts_it(runtime: Runtime) -> None:
     async with desk(runtime, FULL, FULL, None, FULL) as d:
         for name in ("c-0", "c-1"):
             d.writer.save(name)
@@ -126,7 +126,7 @@ async def test_what_the_storage_refuses_is_written_as_soon_as_it_takes_it(runtim
         assert d.storage.asked == 6
 
 
-async def test_what_is_written_at_once_is_not_written_again_unless_it_was_refused(runtime: Runtime) -> None:
+async def test_an_immediate_write_is_not_repeated_unless_it_was_refused(runtime: Runtime) -> None:
     async with desk(runtime) as d:
         d.writer.save("c-0")
         await d.writer.save_now("c-0")
@@ -139,7 +139,7 @@ async def test_what_is_written_at_once_is_not_written_again_unless_it_was_refuse
         assert d.storage.written == [("c-0", 0), ("c-1", 0)]
 
 
-async def test_what_was_forgotten_or_is_gone_is_not_written(runtime: Runtime) -> None:
+async def test_a_forgotten_or_removed_record_is_not_written(runtime: Runtime) -> None:
     async with desk(runtime, FULL, FULL) as d:
         for name in ("c-0", "c-1", "c-2"):
             d.writer.save(name)
@@ -150,7 +150,7 @@ async def test_what_was_forgotten_or_is_gone_is_not_written(runtime: Runtime) ->
         assert d.storage.written == [("c-2", 0)]
 
 
-async def test_a_record_that_cannot_be_written_is_told_of_and_keeps_no_other_back(
+async def test_a_record_that_cannot_be_written_is_reported_and_delays_no_other(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
     wrong = ValueError("nested too deep")
@@ -163,7 +163,7 @@ async def test_a_record_that_cannot_be_written_is_told_of_and_keeps_no_other_bac
         assert [entry.levelno for entry in caplog.records] == [logging.CRITICAL]
 
 
-async def test_a_ledger_that_failed_for_good_is_asked_no_more_until_there_is_news(runtime: Runtime) -> None:
+async def test_a_broken_ledger_is_not_called_again_until_the_next_change(runtime: Runtime) -> None:
     async with desk(runtime, LedgerBroken("damaged")) as d:
         d.writer.save("c-0")
         await asyncio.sleep(10)
@@ -173,7 +173,9 @@ async def test_a_ledger_that_failed_for_good_is_asked_no_more_until_there_is_new
         assert d.storage.written == [("c-1", 0)]
 
 
-async def test_at_the_end_what_is_left_is_written_as_far_as_the_storage_takes_it(runtime: Runtime) -> None:
+async def test_at_the_end_the_remaining_records_are_written_as_far_as_the_storage_accepts_them(
+    runtime: Runtime,
+) -> None:
     async with desk(runtime, seconds=1) as d:
         d.writer.save("c-0")
         await asyncio.sleep(0.5)
@@ -200,7 +202,7 @@ async def test_writes_about_questions_keep_their_order(runtime: Runtime) -> None
         assert len(d.storage.written) == 3
 
 
-async def test_a_question_that_cannot_be_written_is_told_of_and_keeps_no_other_back(runtime: Runtime) -> None:
+async def test_a_question_that_cannot_be_written_is_reported_and_delays_no_other(runtime: Runtime) -> None:
     async with desk(runtime, ValueError("nested too deep")) as d:
         for name in ("c-1", "c-2"):
             d.writer.write_question(record(name), ResolveQuestion(question_id="q-1", state="delivered"))
@@ -215,7 +217,7 @@ async def test_a_question_that_cannot_be_written_is_told_of_and_keeps_no_other_b
         assert len(d.told()) == 1
 
 
-async def test_an_outcome_that_is_owed_is_tried_every_second(runtime: Runtime) -> None:
+async def test_an_owed_outcome_is_tried_every_second(runtime: Runtime) -> None:
     async with desk(runtime, FULL, FULL, FULL) as d:
         began = runtime.clock.monotonic()
         assert await d.writer.close(OUTCOME)

@@ -1,4 +1,4 @@
-"""What a card declares of people and effects is read within bounds, and held against what the agent then did."""
+"""A card's declarations about people and effects are read within bounds and compared with the agent's conduct."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ def outcome(*paths: str, success: bool = True) -> Outcome:
         (HitlRule(mode=HitlMode.VETO, operator_only=True), True),
     ],
 )
-def test_only_a_person_answers_where_a_gate_or_the_operator_is_named(rule: HitlRule, person_only: bool) -> None:
+def test_only_a_person_may_answer_if_the_mode_is_gated_or_names_the_operator(rule: HitlRule, person_only: bool) -> None:
     assert rule.person_only is person_only
 
 
 @pytest.mark.parametrize(
     ("ms", "window_s"), [(1, 0.001), (86_399_999, 86_399.999), (86_400_000, 86_400.0), (86_400_001, 86_400.0)]
 )
-def test_a_veto_window_is_in_thousandths_and_a_day_at_the_most(ms: int, window_s: float) -> None:
+def test_a_veto_window_is_in_milliseconds_and_a_day_at_most(ms: int, window_s: float) -> None:
     assert read_hitl(modes(s={"mode": "veto", "vetoTtlMs": ms}), "s") == HitlRule(
         mode=HitlMode.VETO, veto_window_s=window_s
     )
@@ -91,7 +91,7 @@ def test_a_veto_window_is_in_thousandths_and_a_day_at_the_most(ms: int, window_s
 
 
 @pytest.mark.parametrize("params", [{}, {"skills": ["a"]}, {"skills": "a"}])
-def test_a_declaration_without_a_table_of_skills_says_nothing(params: dict[str, Any]) -> None:
+def test_a_declaration_without_a_table_of_skills_is_ignored(params: dict[str, Any]) -> None:
     for uri in (HITL_MODE, EFFECT_DOMAIN):
         assert read_declared(card(uri, params), None) == SkillPolicy(any_skill=True)
         assert read_declared(card(uri, params), "a") == SkillPolicy()
@@ -102,7 +102,7 @@ def test_a_declaration_without_a_table_of_skills_says_nothing(params: dict[str, 
 # ---------------------------------------------------------------------- effects promised
 
 
-def test_the_effects_of_a_skill_are_those_that_make_sense_once_each_and_in_order() -> None:
+def test_the_valid_effects_of_a_skill_are_read_once_each_and_in_order() -> None:
     said = [
         effect("b"),
         effect("a"),
@@ -124,7 +124,7 @@ def test_the_effects_of_a_skill_are_those_that_make_sense_once_each_and_in_order
         assert read_declared(effects(s=nothing), "s").effects is None
 
 
-def test_what_is_promised_of_any_skill_counts_together_and_a_hundred_of_it_at_the_most() -> None:
+def test_at_most_a_hundred_effects_are_read_over_all_skills() -> None:
     both = read_declared(effects(a=[effect("2"), effect("1")], b=[effect("2"), effect("3")], c="nonsense"), None)
     assert both == promised("1", "2", "3", any_skill=True)
     many = effects(a=[effect(f"{n:03}") for n in range(60)], b=[effect(f"{n:03}") for n in range(60, 120)])
@@ -135,7 +135,7 @@ def test_what_is_promised_of_any_skill_counts_together_and_a_hundred_of_it_at_th
 # ---------------------------------------------------------------------- effects seen
 
 
-def test_no_promise_is_missed_where_the_agent_chose_failed_or_declared_nothing() -> None:
+def test_no_effect_is_missed_if_the_agent_chose_failed_or_declared_none() -> None:
     (unpromised,) = undeclared_effects(promised("a", any_skill=True), outcome("b"))
     assert "board/b" in unpromised
     assert undeclared_effects(promised("a"), outcome("b", success=False)) == []

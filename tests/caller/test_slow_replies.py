@@ -1,4 +1,4 @@
-"""An agent that holds our connection is at work: only the request's own limit ends the wait for its reply."""
+"""An agent that keeps our connection open is at work: only the request's own limit ends the wait for its reply."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ async def test_a_reply_after_a_quarter_of_an_hour_is_the_one_outcome(
         assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "you said hi")
         assert [made.kind for made in f.outcomes] == [OutcomeKind.COMPLETED]
         assert (counting.ran["hi"], sends(f, dialect)) == (1, 1)
-        if dialect == "0.3":  # in the others the task can be looked for meanwhile
+        if dialect == "0.3":  # in the other dialects the task can be looked up meanwhile
             assert now(f) >= 900
 
 
 @pytest.mark.parametrize("dialect", ["0.1", "1.0"])
-async def test_a_task_whose_reply_is_overdue_is_looked_for_and_followed(dialect: str) -> None:
+async def test_a_task_with_an_overdue_reply_is_looked_up_and_followed(dialect: str) -> None:
     async with fleet(Counting().agent, dialect=dialect, streaming=False, push=False) as f:
         f.network.fault(Stall(at="response"), Match(origin=SCOUT, rpc_method=SEND[dialect]))
         outcome = await f.outcome("scout", "hi", skill="slow")
@@ -53,7 +53,7 @@ async def test_a_task_whose_reply_is_overdue_is_looked_for_and_followed(dialect:
         assert all(seen.ended_s is not None for seen in f.network.seen), "a request that has ended awaits no reply"
 
 
-async def test_a_webhook_is_believed_once_the_reply_is_overdue() -> None:
+async def test_a_webhook_is_applied_once_the_reply_is_overdue() -> None:
     async with fleet(Counting().agent, dialect="0.3", streaming=False) as f:
         f.network.fault(Stall(at="response"), Match(origin=SCOUT, rpc_method=SEND["0.3"]))
         outcome = await f.outcome("scout", "hi")
@@ -82,7 +82,7 @@ def asker() -> Agent:
 
 
 @dialects
-async def test_an_answer_whose_reply_is_late_is_sent_once_and_the_task_is_looked_at_meanwhile(dialect: str) -> None:
+async def test_an_answer_with_a_late_reply_is_sent_once_and_the_task_is_polled_meanwhile(dialect: str) -> None:
     async with fleet(asker(), dialect=dialect, streaming=False, push=False) as f:
         cid = await f.ask("scout", "hi", skill="ask")
         await asyncio.sleep(5)
@@ -97,7 +97,7 @@ async def test_an_answer_whose_reply_is_late_is_sent_once_and_the_task_is_looked
         assert all(seen.ended_s is not None for seen in f.network.seen)
 
 
-async def test_a_request_that_has_ended_awaits_neither_its_late_send_nor_the_stream_it_joined_after_an_answer() -> None:
+async def test_a_request_that_has_ended_awaits_neither_its_late_send_nor_its_rejoined_stream() -> None:
     async with fleet(asker(), dialect="0.3") as f:
         f.network.fault(Stall(at="response"), Match(origin=SCOUT, rpc_method=STREAM["0.3"]))
         cid = await f.ask("scout", "hi", skill="ask")
@@ -109,10 +109,10 @@ async def test_a_request_that_has_ended_awaits_neither_its_late_send_nor_the_str
         assert {what: count for what, count in f.tracker.kept().items() if count} == {}
 
 
-# ------------------------------------------------------------------ nobody else is held up
+# ------------------------------------------------------------------ other requests are not delayed
 
 
-async def test_replies_that_are_awaited_for_long_hold_up_neither_polls_nor_later_sends() -> None:
+async def test_long_awaited_replies_delay_neither_polls_nor_later_sends() -> None:
     async with fleet(Counting().agent, dialect="0.3", streaming=False, push=False) as f:
         at_work = await f.ask("scout", "first", skill="slow")
         await asyncio.sleep(1)
@@ -138,7 +138,7 @@ async def test_a_flood_of_awaited_replies_waits_in_its_agents_own_queue() -> Non
         assert now(f) - began < 2
 
 
-async def test_an_agent_that_holds_the_call_which_tries_it_again_is_still_sent_others() -> None:
+async def test_an_agent_that_hangs_during_a_probe_still_gets_other_sends() -> None:
     async with fleet(Counting().agent, dialect="0.3", streaming=False, push=False) as f:
         f.network.fault(Refuse(), Match(origin=SCOUT))
         assert (await f.outcome("scout", "down")).kind is OutcomeKind.UNDELIVERABLE

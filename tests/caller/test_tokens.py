@@ -1,4 +1,4 @@
-"""A webhook token says what it was minted for, and nothing else is one."""
+"""A webhook token names its agent and request; any other text is refused."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ TOKENS = CallbackTokens({1: OLD, 2: NEW}, current=2)
 
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize(("asked", "said"), [(None, 2), (2, 2), (1, 1), (7, 2)])
-def test_a_token_says_what_it_was_minted_for(asked: int | None, said: int, signed: bool) -> None:
+def test_a_token_names_its_agent_and_request(asked: int | None, said: int, signed: bool) -> None:
     token = TOKENS.mint("scoût", "c-1", epoch=asked, signed=signed)
     assert TOKENS.verify(token) == TokenClaims(epoch=said, agent="scoût", correlation_id="c-1", signed=signed)
 
 
-def test_the_secret_of_signatures_is_of_one_request_one_agent_and_one_key() -> None:
+def test_the_secret_of_signatures_belongs_to_one_request_one_agent_and_one_key() -> None:
     secrets = [
         TOKENS.signing_secret("scout", "c-1"),
         TOKENS.signing_secret("scout", "c-2"),
@@ -36,7 +36,7 @@ def test_the_secret_of_signatures_is_of_one_request_one_agent_and_one_key() -> N
     assert CallbackTokens({2: NEW}, current=2).signing_secret("scout", "c-1") == secrets[0], "the next start knows it"
 
 
-def test_what_an_agent_was_given_by_an_earlier_release_holds() -> None:
+def test_a_token_of_an_earlier_release_is_valid() -> None:
     assert TOKENS.mint("scout", "c-1") == "MgBzY291dABjLTE.ucumHziq5wqUreQBmTvoAlFj99TzYZibAhjOFaV2iYc"
     assert TOKENS.signing_secret("scout", "c-1").hex() == (
         "8f1f65fc91777e9413389bced19b9a75bb9d158cfa514f49c20d39d856d9246a"
@@ -44,7 +44,7 @@ def test_what_an_agent_was_given_by_an_earlier_release_holds() -> None:
 
 
 def _spelled(said: bytes, key: bytes = NEW) -> str:
-    """A token that says this, with the mac of that key."""
+    """A token with this text and the MAC of that key."""
     mac = hmac.new(key, b"fleetsim callback v1\0" + said, hashlib.sha256).digest()
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in (said, mac))
 
@@ -70,6 +70,6 @@ def _spelled(said: bytes, key: bytes = NEW) -> str:
         _spelled(b"2\0scout\0c-1").partition(".")[0],
     ],
 )
-def test_what_no_caller_minted_is_no_token_and_raises_nothing(token: str) -> None:
+def test_a_text_that_no_caller_minted_is_refused_without_an_error(token: str) -> None:
     assert TOKENS.verify(_spelled(b"2\0scout\0c-1")) is not None
     assert TOKENS.verify(token) is None

@@ -1,4 +1,4 @@
-"""What the tracker does beside deciding: what it keeps, what it waits for, and how the failure of a call is told."""
+"""The tracker beside its decisions: the state it keeps, its waits, and its reports of failed calls."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def test_of_a_request_at_work_there_is_one_of_each_and_nothing_once_it_has_ended() -> None:
+async def test_a_working_request_has_one_entry_of_each_kind_and_an_ended_one_has_none() -> None:
     async with fleet(Counting().agent, streaming=False, push=False) as f:
         cid = await f.ask("scout", "hi", skill="slow")
         waiting = asyncio.ensure_future(f.tracker.wait(cid))
@@ -75,7 +75,7 @@ async def test_of_a_request_at_work_there_is_one_of_each_and_nothing_once_it_has
         assert {event.task_id for event in f.topics("agent.skill.update")} == {outcome.task_id}
 
 
-async def test_polls_that_wait_for_others_of_their_agent_go_out_after_those() -> None:
+async def test_polls_behind_others_of_their_agent_are_sent_after_them() -> None:
     async with fleet(Counting().agent, dialect="0.3", streaming=False, push=False) as f:
         f.network.fault(SlowStart(seconds=9.0), Match(origin=SCOUT, rpc_method="tasks/get"))
         asked = [await f.ask("scout", str(number), skill="slow") for number in range(12)]
@@ -84,7 +84,7 @@ async def test_polls_that_wait_for_others_of_their_agent_go_out_after_those() ->
         assert now() < 400
 
 
-async def test_a_stream_that_ends_early_is_rejoined_and_so_is_the_one_it_was_rejoined_with() -> None:
+async def test_a_stream_that_ends_early_is_rejoined_again_and_again() -> None:
     async with fleet(Counting().agent, dialect="0.3", push=False, rules=Rules(poll_interval_s=1000)) as f:
         f.network.fault(CutAfter(bytes_passed=700), Match(origin=SCOUT, rpc_method="message/stream"))
         f.network.fault(CutAfter(bytes_passed=300), Match(origin=SCOUT, rpc_method="tasks/resubscribe"), times=1)
@@ -105,7 +105,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("error", ERRORS)
-async def test_a_lost_task_is_looked_for_as_long_as_looking_can_help(error: str) -> None:
+async def test_a_lost_task_is_searched_while_searching_can_help(error: str) -> None:
     code, why, most_s = ERRORS[error]
     body = b'{"jsonrpc": "2.0", "id": null, "error": {"code": %d, "message": "it is broken"}}' % code
     async with fleet(Counting().agent, dialect="1.0", streaming=False, push=False) as f:
@@ -118,7 +118,7 @@ async def test_a_lost_task_is_looked_for_as_long_as_looking_can_help(error: str)
         assert now() < most_s
 
 
-async def test_a_cancel_that_failed_is_told_and_looked_into_at_once() -> None:
+async def test_a_failed_cancel_is_reported_and_causes_a_poll_at_once() -> None:
     async with fleet(Counting().agent, dialect="0.3", streaming=False, push=False) as f:
         f.network.fault(Status(status=500), Match(origin=SCOUT, rpc_method="tasks/cancel"))
         cid = await f.ask("scout", "hi", skill="slow")
@@ -130,17 +130,17 @@ async def test_a_cancel_that_failed_is_told_and_looked_into_at_once() -> None:
         assert [payload(event)["reason"][:8] for event in f.topics("agent.skill.retry")] == ["cancel: "]
 
 
-async def test_a_webhook_that_cannot_be_registered_is_told_and_polled_for() -> None:
+async def test_a_webhook_that_cannot_be_registered_is_reported_and_the_task_is_polled() -> None:
     async with fleet(Counting().agent, dialect="0.3", streaming=False) as f:
         f.network.down(HUB)
         f.network.fault(Status(status=500), Match(origin=SCOUT, rpc_method="tasks/pushNotificationConfig/set"))
         outcome = await f.outcome("scout", "hi", skill="slow")
         assert (outcome.kind, outcome.via) == (OutcomeKind.COMPLETED, UpdateSource.POLL)
-        assert f.topics("agent.push.degraded") == [], "a failure is no refusal"
+        assert f.topics("agent.push.degraded") == [], "a failure is not a refusal"
         assert f.topics("agent.skill.retry")
 
 
-async def test_an_answer_goes_out_though_the_agent_s_breaker_is_open() -> None:
+async def test_an_answer_is_sent_although_the_agent_s_breaker_is_open() -> None:
     async with fleet(asker(), dialect="0.3", streaming=False, push=False) as f:
         cid = await f.ask("scout", "hi", skill="ask")
         await asyncio.sleep(5)
@@ -156,10 +156,10 @@ async def test_an_answer_goes_out_though_the_agent_s_breaker_is_open() -> None:
         assert now() - began < 5
 
 
-# ------------------------------------------------------------------ agents that answer without a task
+# ------------------------------------------------------------------ agents that reply without a task
 
 
-async def test_answers_without_a_task_are_no_claim_on_each_others() -> None:
+async def test_replies_without_a_task_do_not_collide() -> None:
     async def rpc(request: Request) -> Response:
         said = await request.json()
         message = {"kind": "message", "messageId": "m", "role": "agent", "parts": [{"kind": "text", "text": "yes"}]}
@@ -180,9 +180,7 @@ async def test_answers_without_a_task_are_no_claim_on_each_others() -> None:
 
 
 @pytest.mark.parametrize(("reply_s", "closing_s", "bound"), [(2.8, 2.8, True), (3.3, 3.0, False), (0.0, 0.0, True)])
-async def test_closing_waits_three_seconds_for_replies_in_the_air(
-    reply_s: float, closing_s: float, bound: bool
-) -> None:
+async def test_closing_waits_three_seconds_for_replies_under_way(reply_s: float, closing_s: float, bound: bool) -> None:
     async with fleet(Counting().agent, dialect="0.3", streaming=False, push=False) as f:
         f.network.fault(SlowStart(seconds=reply_s), Match(origin=SCOUT, rpc_method="message/send"))
         cids = [await f.ask("scout", str(n), skill="slow") for n in range(2)]
@@ -197,7 +195,7 @@ async def test_closing_waits_three_seconds_for_replies_in_the_air(
 
 
 @pytest.mark.parametrize("down", [False, True])
-async def test_closing_waits_for_an_answer_in_the_air_and_for_none_that_waits_itself(down: bool) -> None:
+async def test_closing_waits_for_an_answer_under_way_and_not_for_a_queued_one(down: bool) -> None:
     async with fleet(asker(), dialect="0.3", streaming=False, push=False) as f:
         cid = await f.ask("scout", "hi", skill="ask")
         await asyncio.sleep(5)
@@ -215,7 +213,7 @@ async def test_closing_waits_for_an_answer_in_the_air_and_for_none_that_waits_it
         assert (kept.answers, round(now() - began)) == ((0, 0) if down else (1, 2))
 
 
-async def test_who_still_waits_when_it_closes_is_let_go_and_nothing_falls_due_any_more() -> None:
+async def test_closing_cancels_waiters_and_starts_no_further_poll() -> None:
     async with fleet(Counting().agent, dialect="0.3", streaming=False, push=False) as f:
         waiting = asyncio.ensure_future(f.tracker.wait(await f.ask("scout", "hi", skill="slow")))
         await asyncio.sleep(1)
@@ -227,11 +225,11 @@ async def test_who_still_waits_when_it_closes_is_let_go_and_nothing_falls_due_an
         assert calls(f, "tasks/get") == looks
 
 
-# ------------------------------------------------------------------ a ledger that is slow, or fails
+# ------------------------------------------------------------------ a slow or failing ledger
 
 
 class LateLedger:
-    """A ledger that takes each outcome so many seconds later, or not at all."""
+    """A ledger that records each outcome ``seconds`` later, or not at all."""
 
     def __init__(self, ledger: Any, seconds: float = 0.0, error: Exception | None = None) -> None:
         self._ledger, self._seconds, self._error = ledger, seconds, error
@@ -253,7 +251,7 @@ class LateLedger:
 
 
 async def bound(f: Fleet, ledger: LateLedger, text: str = "hi") -> tuple[Tracker, str, Snapshot]:
-    """A tracker of its own with one request at work, and the news that it has ended."""
+    """A separate tracker with one working request, and the signal of its end."""
     tracker = Tracker(f.runtime, f.executor, ledger, f.events, Rules())  # type: ignore[arg-type]
     cid = await f.ask("scout", text, skill="slow")
     await asyncio.sleep(5)
@@ -314,7 +312,7 @@ async def test_a_poll_for_a_missing_result_waits_for_no_other_poll() -> None:
             assert calls(f, "GetTask") == polled + 1
 
 
-async def test_what_the_storage_refused_before_is_on_record_once_it_has_closed() -> None:
+async def test_writes_that_the_storage_refused_are_recorded_at_close() -> None:
     async with fleet(Counting().agent, streaming=False, push=False) as f:
         ledger = LateLedger(f.ledger)
         tracker, cid, _ = await bound(f, ledger)
@@ -330,7 +328,7 @@ async def test_what_the_storage_refused_before_is_on_record_once_it_has_closed()
 
 
 @pytest.mark.parametrize(("late_s", "taken"), [(1.9, True), (2.1, False)])
-async def test_a_webhook_waits_two_seconds_for_its_outcome_to_be_on_record(late_s: float, taken: bool) -> None:
+async def test_a_webhook_waits_two_seconds_for_the_record_of_its_outcome(late_s: float, taken: bool) -> None:
     async with fleet(Counting().agent, streaming=False, push=False) as f:
         tracker, cid, ended = await bound(f, LateLedger(f.ledger, late_s))
         async with tracker:
@@ -344,7 +342,7 @@ async def test_a_webhook_waits_two_seconds_for_its_outcome_to_be_on_record(late_
         assert await f.ledger.outcome(cid) is not None, "closing waits for it"
 
 
-async def test_a_webhook_whose_outcome_cannot_be_recorded_is_not_acknowledged_and_who_waits_is_told() -> None:
+async def test_a_webhook_with_an_unrecorded_outcome_is_not_acknowledged_and_its_waiter_gets_the_error() -> None:
     async with fleet(Counting().agent, streaming=False, push=False) as f:
         tracker, cid, ended = await bound(f, LateLedger(f.ledger, 0.5, ValueError("too deep")))
         waiting = asyncio.ensure_future(tracker.wait(cid))
@@ -355,7 +353,7 @@ async def test_a_webhook_whose_outcome_cannot_be_recorded_is_not_acknowledged_an
         assert tracker.kept()["tracks"] == 0
 
 
-async def test_a_reader_does_not_wait_forever_when_the_ledger_is_cut_off_after_another_hub_decided() -> None:
+async def test_a_reader_does_not_wait_forever_if_the_ledger_is_cut_off_after_another_hub_decided() -> None:
     async with fleet(Counting().agent, streaming=False, push=False) as f:
         ledger = LateLedger(f.ledger)
 
@@ -377,7 +375,7 @@ async def test_a_reader_does_not_wait_forever_when_the_ledger_is_cut_off_after_a
                 await waiting
 
 
-async def test_once_the_ledger_is_broken_nobody_waits_for_an_outcome_or_is_told_to_come_again() -> None:
+async def test_with_a_broken_ledger_no_caller_waits_for_an_outcome_or_gets_retry_after() -> None:
     async with fleet(Counting().agent, streaming=False, push=False) as f:
         f.network.fault(Stall(at="response"), Match(origin=SCOUT))
         cid = await f.ask("scout", "hi")

@@ -1,4 +1,4 @@
-"""Early webhooks are kept within limits: of one request, of one agent, and in all."""
+"""Early webhooks are kept within limits: of one request, of one agent, and of all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def early(request: str, size: int = 1, *, agent: str = "a") -> EarlyWebhook:
     return structs.replace(webhook(request, agent=agent), body_bytes=size)
 
 
-async def test_what_an_earlier_run_kept_counts(runtime: Runtime) -> None:
+async def test_webhooks_kept_by_an_earlier_run_count(runtime: Runtime) -> None:
     async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
         await ledger.accept([record("c-1")])
         room = EarlyWebhooks(ledger, SMALL)
@@ -47,7 +47,7 @@ class Disk:
 
 @pytest.mark.parametrize("ended", [False, True])
 @pytest.mark.parametrize("error", [NotAccepting("full"), ValueError("nested too deep")])
-async def test_what_is_not_recorded_takes_no_room(error: Exception, ended: bool) -> None:
+async def test_a_webhook_that_is_not_recorded_takes_no_room(error: Exception, ended: bool) -> None:
     disk = Disk(error)
     room = EarlyWebhooks(disk, replace(SMALL, per_agent_max=1))  # type: ignore[arg-type]
     for _ in range(3):
@@ -61,7 +61,7 @@ async def test_what_is_not_recorded_takes_no_room(error: Exception, ended: bool)
 
 
 class Fickle:
-    """A ledger that takes a webhook or does not, as the test says."""
+    """A ledger that records a webhook or does not, as the test says."""
 
     def __init__(self) -> None:
         self.refuses = False
@@ -73,8 +73,8 @@ class Fickle:
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_at_any_time_there_is_room_for_what_the_limits_leave_beside_the_kept(seed: int) -> None:
-    """Held against a plain list of what is kept, through refusals, failures and endings."""
+async def test_the_free_room_is_always_the_limit_minus_the_kept_webhooks(seed: int) -> None:
+    """Compared with a plain list of the kept webhooks, through refusals, failures and ends."""
     rng, ledger = random.Random(seed), Fickle()
     room = EarlyWebhooks(ledger, SMALL)  # type: ignore[arg-type]
     kept: list[EarlyWebhook] = []

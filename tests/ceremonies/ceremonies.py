@@ -1,4 +1,4 @@
-"""A virtual machine for ceremonies: a folder of them, a clock, a ledger, and a desk that takes what they fire."""
+"""A virtual machine for ceremonies: their folder, a clock, a ledger, and a fake that accepts the requests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def yaml(schedule: str = "* * * * *", *, id_: str = "tick", targets: str = "[qui
 
 
 class Desk:
-    """The dispatcher and tracker as the scheduler sees them: real ledger, work that takes ``work_s``."""
+    """The dispatcher and tracker as the scheduler sees them: a real ledger, and work that takes ``work_s``."""
 
     def __init__(self, runtime: Runtime, ledger: Ledger) -> None:
         self._runtime = runtime
@@ -94,7 +94,7 @@ def fleet_of(runtime: Runtime, unread: Collection[str] = ()) -> Registry:
 
 
 class Ground:
-    """One virtual machine: a clock, a disk, a ledger, and schedulers that come and go."""
+    """One virtual machine: a clock, a disk, a ledger, and schedulers that start and stop."""
 
     def __init__(self, runtime: Runtime, files: MemoryFiles, ledger: Ledger) -> None:
         self.runtime = runtime

@@ -30,7 +30,7 @@ def refusal(text: str) -> str:
     return f"{caught.value} | {caught.value.hint}"
 
 
-def test_the_seeds_example_is_read_as_it_stands() -> None:
+def test_the_seeds_example_is_read_unchanged() -> None:
     ceremony = parse(GOOD)
     assert (ceremony.ceremony_id, ceremony.name, ceremony.skill) == (
         "quinn.daily-digest",
@@ -43,7 +43,7 @@ def test_the_seeds_example_is_read_as_it_stands() -> None:
     assert next_due(ceremony, datetime(2026, 11, 21, 14, tzinfo=UTC)) == datetime(2026, 11, 22, 14, tzinfo=UTC)
 
 
-def test_every_key_is_taken() -> None:
+def test_every_key_is_read() -> None:
     ceremony = parse(
         GOOD + "createdBy: ava\ndescription: about\ntimezone: Europe/Berlin\ntimeoutMs: 1500\n"
         "prompt: do it\noverlap: allow\ncatchUp: 0\n"
@@ -62,14 +62,14 @@ def test_the_schedule_is_utc_unless_a_zone_is_named() -> None:
 @pytest.mark.parametrize(
     "id_", ["a", "A1", "quinn.daily-digest", "0_x", "x" * 128, "a..b", "trailing.", "board.pr-audit", "_x"]
 )
-def test_ids_of_plain_letters_digits_and_marks_are_taken(id_: str) -> None:
+def test_ids_of_plain_letters_digits_and_marks_are_accepted(id_: str) -> None:
     assert parse(GOOD.replace("quinn.daily-digest", id_)).ceremony_id == id_
 
 
 @pytest.mark.parametrize(
     "id_", ["", "..", ".hidden", "-x", "bad\\n", "é", "１２３", "a b", "a/b", "x" * 129, "a\\u0000"]
 )
-def test_id_tricks_are_refused(id_: str) -> None:
+def test_an_id_that_could_be_a_path_is_refused(id_: str) -> None:
     assert ":1:5: 'id'" in refusal(GOOD.replace("quinn.daily-digest", f'"{id_}"'))
 
 
@@ -97,11 +97,11 @@ def test_id_tricks_are_refused(id_: str) -> None:
         (("enabled: true", "projectPaths: [a]"), "unknown key 'projectPaths'"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(change: tuple[str, str], says: str) -> None:
+def test_an_error_is_named_with_its_place(change: tuple[str, str], says: str) -> None:
     assert says in refusal(GOOD.replace(*change))
 
 
-def test_several_problems_are_told_together() -> None:
+def test_several_problems_are_reported_together() -> None:
     said = refusal(GOOD.replace("0 14 * * *", "x").replace("enabled: true", "timezone: Nowhere"))
     assert "'schedule'" in said
     assert "'timezone'" in said
@@ -115,7 +115,7 @@ def test_an_unquoted_channel_number_is_kept_digit_for_digit() -> None:
     assert parse(GOOD.replace('"1469080556720623699"', "146908055672062369")).notify_channel == "146908055672062369"
 
 
-def test_nothing_is_read_from_the_environment() -> None:
+def test_no_environment_variable_is_filled_in() -> None:
     ceremony = parse(GOOD.replace("[quinn]", '["${HOME}"]') + "prompt: 'key ${SECRET_KEY}'\n")
     assert ceremony.targets == ("${HOME}",)
     assert ceremony.text == "key ${SECRET_KEY}"

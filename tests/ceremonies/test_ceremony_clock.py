@@ -1,4 +1,4 @@
-"""Slots, runs and the clock, to the second: what is caught up, counted, waited for and told."""
+"""Slots, runs and the clock, to the second: catching up, counting, waiting and reporting."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def at(text: str) -> datetime:
         ("2026-01-01T00:01:07", "2026-01-01T00:01:07"),
     ],
 )
-async def test_a_run_by_hand_never_takes_a_slot_of_the_schedules(moment: str, claimed: str) -> None:
+async def test_a_manual_run_never_takes_a_slot_of_the_schedules(moment: str, claimed: str) -> None:
     async with ground(moment) as g:
         g.put(yaml("0 0 1 1 *"))
         async with g.scheduler() as scheduler:
@@ -51,7 +51,7 @@ async def test_a_run_by_hand_never_takes_a_slot_of_the_schedules(moment: str, cl
         assert [run.claim.scheduled_at for _, run, _ in g.desk.fired] == [at(claimed)]
 
 
-async def test_two_runs_by_hand_at_one_moment_are_one_even_where_runs_may_overlap() -> None:
+async def test_two_manual_runs_at_one_moment_are_one_even_if_runs_may_overlap() -> None:
     async with ground("2026-01-01T00:01:07") as g:
         g.put(yaml("0 0 1 1 *", more="overlap: allow\n"))
         async with g.scheduler() as one, g.scheduler(Desk(g.runtime, g.ledger)) as other:
@@ -72,7 +72,7 @@ async def test_a_ceremony_after_a_disabled_one_fires() -> None:
         assert [run.claim.ceremony_id for _, run, _ in g.desk.fired] == ["second"]
 
 
-async def test_a_ceremony_that_comes_back_after_the_start_has_missed_nothing() -> None:
+async def test_a_ceremony_that_returns_after_the_start_has_missed_no_slot() -> None:
     async with ground() as g:
         g.put(yaml("*/5 * * * *"))
         async with g.scheduler():
@@ -86,7 +86,7 @@ async def test_a_ceremony_that_comes_back_after_the_start_has_missed_nothing() -
         assert g.said("ceremony.tick.missed") == []
 
 
-async def test_a_problem_is_told_once_and_with_every_list() -> None:
+async def test_a_problem_is_reported_once_and_with_every_list() -> None:
     async with ground() as g:
         g.put(yaml(id_="b", targets="[]"), "b.yaml")
         async with g.scheduler():
@@ -101,7 +101,7 @@ async def test_a_problem_is_told_once_and_with_every_list() -> None:
 
 
 class SameFleet:
-    """Offers everything, always."""
+    """Offers every skill, always."""
 
     def __init__(self) -> None:
         self.judged: list[str] = []
@@ -118,7 +118,7 @@ class SameFleet:
         return tuple(targets)
 
 
-async def test_a_fleet_that_stays_the_same_is_judged_once() -> None:
+async def test_a_fleet_that_stays_the_same_is_checked_once() -> None:
     async with ground() as g:
         g.put(yaml("0 0 1 1 *"))
         fleet = SameFleet()
@@ -128,7 +128,7 @@ async def test_a_fleet_that_stays_the_same_is_judged_once() -> None:
         assert len(g.said("ceremony.loaded")) == 1
 
 
-# ------------------------------------------------------------------ slots that were missed
+# ------------------------------------------------------------------ missed slots
 
 
 async def test_a_hub_that_starts_at_the_moment_of_a_slot_fires_it_and_counts_the_one_before() -> None:
@@ -145,7 +145,7 @@ async def test_a_hub_that_starts_at_the_moment_of_a_slot_fires_it_and_counts_the
 
 
 @pytest.mark.parametrize(("late_s", "fires"), [(60.0, True), (61.0, False)])
-async def test_where_nothing_is_caught_up_a_slot_may_be_a_minute_late(late_s: float, fires: bool) -> None:
+async def test_without_catch_up_a_slot_may_be_a_minute_late(late_s: float, fires: bool) -> None:
     async with ground("2026-01-01T00:59:00") as g:
         g.put(yaml("0 * * * *", more="catchUp: 0\n"))
         async with g.scheduler():
@@ -160,7 +160,7 @@ async def test_where_nothing_is_caught_up_a_slot_may_be_a_minute_late(late_s: fl
         assert row.last.status is (RunStatus.SUCCESS if fires else RunStatus.MISSED)
 
 
-async def test_a_slot_that_fires_on_time_has_no_word_of_trouble(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_slot_that_fires_on_time_has_no_reason_of_trouble(caplog: pytest.LogCaptureFixture) -> None:
     async with ground() as g:
         g.put(yaml())
         async with g.scheduler():
@@ -169,7 +169,7 @@ async def test_a_slot_that_fires_on_time_has_no_word_of_trouble(caplog: pytest.L
     assert caplog.records == []
 
 
-async def test_a_slot_during_the_run_before_is_one_skipped_slot_and_the_last_that_ended() -> None:
+async def test_a_slot_during_the_previous_run_is_skipped_once_with_the_last_outcome() -> None:
     async with ground() as g:
         g.desk.work_s = 150
         g.put(yaml())
@@ -195,7 +195,7 @@ async def test_a_clock_that_jumps_ahead_is_noticed_within_a_minute() -> None:
 
 
 @pytest.mark.slow
-async def test_a_thousand_ceremonies_that_wait_wake_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_thousand_waiting_ceremonies_wake_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[datetime] = []
     sleep_until = VirtualClock.sleep_until
 
@@ -223,7 +223,7 @@ async def test_a_hub_that_starts_a_moment_before_a_slot_is_not_late() -> None:
         assert fired - run.claim.scheduled_at < timedelta(milliseconds=2)
 
 
-async def test_a_clock_set_back_makes_no_slot_missed_that_passed_before_the_ceremony_was_seen() -> None:
+async def test_a_clock_set_back_misses_no_slot_from_before_the_ceremony_was_seen() -> None:
     async with ground("2026-01-01T10:00:00") as g:
         g.put(yaml("30 8 * * *"))
         async with g.scheduler():
@@ -234,7 +234,7 @@ async def test_a_clock_set_back_makes_no_slot_missed_that_passed_before_the_cere
         assert g.desk.slots() == []
 
 
-async def test_a_long_absence_is_walked_at_once_and_others_have_their_turn_after_every_hundred_slots() -> None:
+async def test_a_long_absence_is_walked_at_once_in_turns_of_a_hundred_slots() -> None:
     async with ground() as g:
         g.put(yaml())
         async with g.scheduler():
@@ -249,7 +249,7 @@ async def test_a_long_absence_is_walked_at_once_and_others_have_their_turn_after
         assert g.clock.now() == began
 
 
-async def test_a_timer_is_rung_while_it_sleeps_or_before_and_sleeps_on_once_that_was_heard(runtime: Runtime) -> None:
+async def test_an_alarm_wakes_its_sleeper_once_even_if_rung_before(runtime: Runtime) -> None:
     timer, clock = Alarm(runtime.clock), runtime.clock
     hour = clock.now() + timedelta(hours=1)
     timer.ring()
@@ -261,7 +261,7 @@ async def test_a_timer_is_rung_while_it_sleeps_or_before_and_sleeps_on_once_that
     assert clock.now() == hour
 
 
-async def test_a_slot_that_storage_refused_fires_five_seconds_later() -> None:
+async def test_a_slot_that_the_ledger_refused_fires_five_seconds_later() -> None:
     async with ground() as g:
         g.put(yaml())
         g.desk.refuse = NotAccepting("the disk is full")
@@ -275,7 +275,7 @@ async def test_a_slot_that_storage_refused_fires_five_seconds_later() -> None:
 
 
 @pytest.mark.slow
-async def test_of_a_long_absence_two_thousand_slots_and_the_last_day_are_walked() -> None:
+async def test_after_a_long_absence_two_thousand_slots_and_the_last_day_are_walked() -> None:
     async with ground() as g:
         g.put(yaml())
         async with g.scheduler():
@@ -285,10 +285,10 @@ async def test_of_a_long_absence_two_thousand_slots_and_the_last_day_are_walked(
         assert g.said("ceremony.tick.missed")[0]["count"] == 2_000 + 24 * 60 - 1  # the newest fires
 
 
-# ------------------------------------------------------------------ how a run is told
+# ------------------------------------------------------------------ the events of a run
 
 
-async def test_a_run_that_is_late_says_by_how_much_and_when_the_next_is() -> None:
+async def test_a_late_run_reports_by_how_much_and_when_the_next_one_is() -> None:
     async with ground() as g:
         g.put(yaml())
         async with g.scheduler():
@@ -309,9 +309,7 @@ async def test_a_run_that_is_late_says_by_how_much_and_when_the_next_is() -> Non
     ("kind", "level", "error"),
     [(OutcomeKind.COMPLETED, Level.INFO, ""), (OutcomeKind.FAILED, Level.WARN, "quinn: it broke")],
 )
-async def test_a_run_that_ends_well_is_news_and_one_that_does_not_a_warning(
-    kind: OutcomeKind, level: Level, error: str
-) -> None:
+async def test_a_successful_run_is_info_and_a_failed_one_a_warning(kind: OutcomeKind, level: Level, error: str) -> None:
     async with ground() as g:
         g.put(yaml())
         g.desk.work_s, g.desk.kind = 0.0, kind
@@ -322,7 +320,7 @@ async def test_a_run_that_ends_well_is_news_and_one_that_does_not_a_warning(
         assert (payload(told)["durationMs"], payload(told)["error"]) == (0, error)
 
 
-async def test_a_runs_limit_is_its_ceremonys() -> None:
+async def test_the_limit_of_a_run_is_its_ceremonys() -> None:
     async with ground() as g:
         g.put(yaml("1 0 * * *", more="timeoutMs: 1000\n"))
         g.desk.work_s = 1e6
@@ -333,7 +331,7 @@ async def test_a_runs_limit_is_its_ceremonys() -> None:
             assert [told["status"] for told in g.said("ceremony.tick.completed")] == ["timeout"]
 
 
-async def test_a_run_whose_ceremony_is_gone_has_ten_minutes_and_names_no_skill() -> None:
+async def test_a_run_without_its_ceremony_has_ten_minutes_and_names_no_skill() -> None:
     async with ground() as g:
         g.put(yaml("1 0 * * *", more="timeoutMs: 1000\n"))
         g.desk.work_s = 1e6
@@ -348,7 +346,7 @@ async def test_a_run_whose_ceremony_is_gone_has_ten_minutes_and_names_no_skill()
         assert (told.skill, payload(told)["status"]) == (None, "timeout")
 
 
-async def test_a_run_whose_time_was_over_before_a_restart_has_one_more_second() -> None:
+async def test_a_run_that_expired_before_a_restart_has_one_more_second() -> None:
     async with ground() as g:
         g.put(yaml("1 0 * * *"))
         g.desk.work_s = 1e6
@@ -362,7 +360,7 @@ async def test_a_run_whose_time_was_over_before_a_restart_has_one_more_second() 
             assert [told["status"] for told in g.said("ceremony.tick.completed")] == ["timeout"]
 
 
-async def test_how_a_run_went_is_put_on_record_as_soon_as_storage_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_end_of_a_run_is_recorded_as_soon_as_the_ledger_accepts_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async with ground() as g:
         g.put(yaml("1 0 * * *"))
         save, refused = g.ledger.save_run, list[RunRecord]()
@@ -382,7 +380,7 @@ async def test_how_a_run_went_is_put_on_record_as_soon_as_storage_takes_it(monke
         assert [run.status for run in await g.ledger.runs("tick")] == [RunStatus.SUCCESS]
 
 
-def test_what_went_wrong_is_told_in_500_characters() -> None:
+def test_the_reasons_of_a_run_are_cut_at_500_characters() -> None:
     bad: Sequence[Any] = [outcome("c", kind=OutcomeKind.FAILED, agent="q" * 60) for _ in range(20)]
     _, told = verdict(run_of("tick"), bad)
     assert len(told) == ERROR_MAX == 500

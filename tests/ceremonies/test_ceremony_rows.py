@@ -1,4 +1,4 @@
-"""Ceremonies as events and the API tell them, what a child is sent, and the bounds of files and folders."""
+"""Ceremonies in events and in the API, the request of a child, and the bounds of files and folders."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def parsed(more: str = "") -> Ceremony:
     return parse_ceremony(load(yaml(more=more), "ceremonies/a.yaml"))
 
 
-def test_a_run_is_told_under_these_keys() -> None:
+def test_a_run_is_written_with_these_keys() -> None:
     assert run_facts(RUN) == RUN_TOLD
     assert run_facts(structs.replace(RUN, ended_at=None))["endedAt"] is None
 
 
-def test_a_ceremony_is_told_under_the_keys_of_its_file_and_with_what_time_made_of_it() -> None:
+def test_a_ceremony_is_written_with_the_keys_of_its_file_and_the_facts_of_its_schedule() -> None:
     more = "description: about\ncreatedBy: ava\nnotifyChannel: '77'\ntimeoutMs: 1500\noverlap: allow\ncatchUp: 7\n"
     row = CeremonyRow(ceremony=parsed(more), path="a.yaml", next_at=AT, running=("r-2",), last=RUN, warnings=("odd",))
     assert ceremony_facts(row) == {
@@ -84,20 +84,20 @@ def test_a_ceremony_is_told_under_the_keys_of_its_file_and_with_what_time_made_o
     assert (bare["nextFireAt"], bare["lastRun"], bare["running"], bare["warnings"]) == (None, None, [], [])
 
 
-def test_a_child_carries_the_ceremony_and_its_run_and_where_word_of_it_should_go() -> None:
+def test_a_child_carries_the_ceremony_its_run_and_the_channel() -> None:
     request = child_request(parsed("notifyChannel: '77'\n"), "r-1", "c-1", "quinn")
     assert request.metadata == {"ceremonyId": "tick", "ceremonyName": "Tick", "runId": "r-1"}
     assert request.source.channel_id == "77"
     assert child_request(parsed(), "r-1", "c-1", "quinn").source.channel_id is None
 
 
-def test_a_generated_text_has_letters_as_they_are_written() -> None:
+def test_a_generated_text_keeps_letters_outside_ascii() -> None:
     ceremony = replace(parsed(), targets=("käthe",))
     assert 'targets: ["käthe"]' in request_text(ceremony, "r-1").splitlines()
 
 
 @pytest.mark.parametrize("name", ["UTC", "utc", "Etc/UTC", "etc/utc"])
-def test_utc_is_the_clock_itself_however_it_is_written(name: str) -> None:
+def test_every_spelling_of_utc_is_utc(name: str) -> None:
     assert zone_of(name) is UTC
 
 
@@ -134,7 +134,7 @@ def test_every_bound_of_a_file_is_exact(within: str, beyond: str) -> None:
         (("name: Tick", 'name: ""'), False),
     ],
 )
-def test_every_bound_of_what_must_be_there_is_exact(changed: tuple[str, str], taken: bool) -> None:
+def test_every_bound_of_a_required_key_is_exact(changed: tuple[str, str], taken: bool) -> None:
     document = load(yaml().replace(*changed), "ceremonies/a.yaml")
     if taken:
         assert parse_ceremony(document).ceremony_id == "tick"
@@ -151,13 +151,13 @@ def folder(**texts: str) -> CeremonyFolder:
     return CeremonyFolder(MemoryFiles(files), FOLDER)
 
 
-async def test_a_look_tells_whether_anything_changed() -> None:
+async def test_a_look_returns_whether_the_folder_changed() -> None:
     ceremonies = folder(a=yaml())
     assert [await ceremonies.poll(), await ceremonies.poll()] == [True, False]
     assert await CeremonyFolder(MemoryFiles({}), Path("nowhere")).poll() is False
 
 
-async def test_a_problem_names_the_ceremony_by_its_id_or_its_file_and_says_what_stays() -> None:
+async def test_a_problem_names_the_ceremony_by_id_or_file_and_the_version_that_stays() -> None:
     files = MemoryFiles({str(FOLDER / "a.yaml"): yaml(id_="tick")})
     ceremonies = CeremonyFolder(files, FOLDER)
     await ceremonies.poll()
@@ -171,7 +171,7 @@ async def test_a_problem_names_the_ceremony_by_its_id_or_its_file_and_says_what_
 
 
 @pytest.mark.slow
-async def test_a_thousand_ceremonies_may_be_in_force() -> None:
+async def test_a_folder_holds_at_most_a_thousand_ceremonies() -> None:
     texts = {f"c{n:04}": yaml(id_=f"c{n:04}", more=f"createdBy: o{n // 90}\n") for n in range(1_001)}
     ceremonies = folder(**texts)
     await ceremonies.poll()
@@ -180,7 +180,7 @@ async def test_a_thousand_ceremonies_may_be_in_force() -> None:
     assert problem.error.startswith("ceremonies/c1000.yaml: ")
 
 
-async def test_a_folder_that_goes_away_takes_no_ceremony_with_it() -> None:
+async def test_a_missing_folder_removes_no_ceremony() -> None:
     files = MemoryFiles({str(FOLDER / "a.yaml"): yaml()})
     ceremonies = CeremonyFolder(files, FOLDER)
     await ceremonies.poll()
@@ -195,7 +195,7 @@ async def test_a_folder_that_goes_away_takes_no_ceremony_with_it() -> None:
 
 
 @pytest.mark.slow
-async def test_of_a_hundred_projects_the_ceremonies_are_read() -> None:
+async def test_the_ceremonies_of_at_most_a_hundred_projects_are_read() -> None:
     files = MemoryFiles({str(FOLDER / "README.md"): "about"})
     for n in range(101):
         files.put(Path(f".proto/projects/p{n:03}/ceremonies/a.yaml"), yaml(id_=f"c{n}", more=f"createdBy: o{n}\n"))
@@ -205,7 +205,7 @@ async def test_of_a_hundred_projects_the_ceremonies_are_read() -> None:
     assert ceremonies.contents.problems == ()
 
 
-async def test_an_owner_with_a_hundred_ceremonies_has_no_more() -> None:
+async def test_an_owner_has_at_most_a_hundred_ceremonies() -> None:
     ceremonies = folder(**{f"c{n:03}": yaml(id_=f"c{n:03}") for n in range(101)})
     await ceremonies.poll()
     assert len(ceremonies.contents.ceremonies) == 100

@@ -1,4 +1,4 @@
-"""What becomes of a slot: it fires, waits, is let go, was missed or is late; on a schedule or once."""
+"""The end of each slot: fired, waiting, skipped, missed or late; on a schedule or once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def once(at: str, *, id_: str = "tick", more: str = "") -> str:
 
 
 async def history(g: Ground) -> list[tuple[str, str, int]]:
-    """(slot, status, how many it stands for) of every run, oldest first."""
+    """(slot, status, number of slots it stands for) of every run, oldest first."""
     runs = reversed(await g.ledger.runs("tick", limit=1_000))
     return [(run.claim.scheduled_at.strftime("%H:%M"), run.status.value, run.count) for run in runs]
 
@@ -38,7 +38,7 @@ async def history(g: Ground) -> list[tuple[str, str, int]]:
 # ------------------------------------------------------------------ overlap: queue
 
 
-async def test_a_slot_that_waits_fires_when_the_run_before_ends() -> None:
+async def test_a_waiting_slot_fires_when_the_previous_run_ends() -> None:
     async with ground() as g:
         g.desk.work_s = 90
         g.put(yaml("*/1 * * * *", more="overlap: queue\nlateAfter: 10\n"))
@@ -52,7 +52,7 @@ async def test_a_slot_that_waits_fires_when_the_run_before_ends() -> None:
         assert (late["scheduledAt"], late["latenessMs"]) == ("2026-01-01T00:02:00.000Z", 30_000)
 
 
-async def test_of_the_slots_that_come_while_a_run_goes_on_only_the_newest_waits() -> None:
+async def test_only_the_newest_of_the_slots_during_a_run_waits() -> None:
     async with ground() as g:
         g.desk.work_s = 200
         g.put(yaml(more="overlap: queue\n"))
@@ -68,7 +68,7 @@ async def test_of_the_slots_that_come_while_a_run_goes_on_only_the_newest_waits(
         ]
 
 
-async def test_a_slot_that_waits_is_not_lost_by_a_restart() -> None:
+async def test_a_waiting_slot_survives_a_restart() -> None:
     async with ground() as g:
         g.desk.work_s = 300
         g.put(yaml("*/2 * * * *", more="overlap: queue\n"))
@@ -80,7 +80,7 @@ async def test_a_slot_that_waits_is_not_lost_by_a_restart() -> None:
             assert g.desk.slots() == ["01-01T00:02", "01-01T00:04"]
 
 
-async def test_a_run_by_hand_does_not_wait() -> None:
+async def test_a_manual_run_does_not_wait() -> None:
     async with ground() as g:
         g.desk.work_s = 90
         g.put(yaml(more="overlap: queue\n"))
@@ -90,7 +90,7 @@ async def test_a_run_by_hand_does_not_wait() -> None:
                 await scheduler.run_now("tick")
 
 
-# ------------------------------------------------------------------ slots that were missed
+# ------------------------------------------------------------------ missed slots
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ async def test_a_run_by_hand_does_not_wait() -> None:
         ("catchUp: all\ncatchUpWindow: 7200\n", [f"{m // 60 + 1:02}:{m % 60:02}" for m in range(10, 71, 5)][-13:], []),
     ],
 )
-async def test_what_was_missed_fires_as_far_as_it_is_to_be_caught_up(
+async def test_missed_slots_fire_as_catch_up_and_its_window_say(
     more: str, fires: list[str], missed: list[tuple[str, int]]
 ) -> None:
     async with ground("2026-01-01T01:04:50") as g:
@@ -117,7 +117,7 @@ async def test_what_was_missed_fires_as_far_as_it_is_to_be_caught_up(
         assert [row for row in await history(g) if row[1] == "missed"] == [(at, "missed", n) for at, n in missed]
 
 
-async def test_slots_that_are_all_caught_up_run_one_after_another_and_what_comes_meanwhile_is_let_go() -> None:
+async def test_caught_up_slots_run_one_after_another_and_slots_meanwhile_are_skipped() -> None:
     async with ground("2026-01-01T01:04:50") as g:
         g.put(yaml("*/5 * * * *", more="catchUp: all\ncatchUpWindow: 3600\n"))
         async with g.scheduler():
@@ -135,7 +135,7 @@ async def test_slots_that_are_all_caught_up_run_one_after_another_and_what_comes
         ]
 
 
-async def test_slots_that_are_let_go_while_others_are_caught_up_are_told_together() -> None:
+async def test_slots_skipped_while_others_are_caught_up_are_reported_together() -> None:
     async with ground("2026-01-01T01:04:50") as g:
         g.put(yaml("*/5 * * * *", more="catchUp: all\ncatchUpWindow: 3600\n"))
         async with g.scheduler():
@@ -150,7 +150,7 @@ async def test_slots_that_are_let_go_while_others_are_caught_up_are_told_togethe
         assert [(told["scheduledAt"][11:16], told["count"]) for told in skipped] == [("01:35", 3), ("01:40", 1)]
 
 
-async def test_what_waits_to_be_caught_up_counts_among_the_hundred() -> None:
+async def test_slots_waiting_to_be_caught_up_count_towards_the_hundred() -> None:
     async with ground() as g:
         g.put(yaml(more="catchUp: all\ncatchUpWindow: 86400\n"))
         async with g.scheduler():
@@ -164,7 +164,7 @@ async def test_what_waits_to_be_caught_up_counts_among_the_hundred() -> None:
         assert [told["count"] for told in g.said("ceremony.tick.missed")] == [120 - 100, 61 - 1], "99 wait already"
 
 
-async def test_slots_that_are_all_caught_up_go_on_after_a_restart() -> None:
+async def test_catching_up_continues_after_a_restart() -> None:
     async with ground("2026-01-01T01:04:50") as g:
         g.put(yaml("*/5 * * * *", more="catchUp: all\ncatchUpWindow: 3600\n"))
         async with g.scheduler():
@@ -181,7 +181,7 @@ async def test_slots_that_are_all_caught_up_go_on_after_a_restart() -> None:
         assert {"01-01T01:05", "01-01T01:10", "01-01T01:15", "01-01T01:20"} <= set(slots)
 
 
-async def test_slots_missed_before_one_that_overlaps_are_told_too() -> None:
+async def test_slots_missed_before_one_that_overlaps_are_reported_too() -> None:
     async with ground() as g:
         g.desk.work_s = 500
         g.put(yaml())
@@ -193,7 +193,7 @@ async def test_slots_missed_before_one_that_overlaps_are_told_too() -> None:
         assert g.said("ceremony.tick.skipped") != []
 
 
-async def test_a_disk_that_is_full_while_slots_are_missed_costs_no_slot() -> None:
+async def test_a_full_disk_while_slots_are_missed_loses_no_slot() -> None:
     async with ground() as g:
         g.put(yaml("*/5 * * * *", more="catchUp: all\ncatchUpWindow: 3600\noverlap: allow\n"))
         async with g.scheduler():
@@ -207,7 +207,7 @@ async def test_a_disk_that_is_full_while_slots_are_missed_costs_no_slot() -> Non
         assert [slot[-5:] for slot in g.desk.slots()] == ["00:05", *(f"00:{m}" for m in range(10, 36, 5))]
 
 
-async def test_a_daily_slot_is_missed_and_said_to_be_however_often_others_fire() -> None:
+async def test_a_missed_daily_slot_is_reported_however_often_others_fire() -> None:
     async with ground("2026-01-01T00:58:30") as g:
         g.put(yaml("0 * * * *", more="catchUpWindow: 3600\n"))
         g.put(yaml(id_="busy"), "busy.yaml")
@@ -256,12 +256,12 @@ def test_slots_are_divided_into_those_that_fire_and_older_ones_that_do_not(
         ("catchUpWindow: 60\n", ("one", 60)),
     ],
 )
-def test_a_number_still_means_what_it_meant(more: str, means: tuple[str, int]) -> None:
+def test_a_number_for_catch_up_keeps_its_former_meaning(more: str, means: tuple[str, int]) -> None:
     ceremony = parsed(more)
     assert (ceremony.catch_up, ceremony.catch_up_s) == means
 
 
-def test_a_number_has_no_window_beside_it() -> None:
+def test_a_number_for_catch_up_excludes_a_window() -> None:
     with pytest.raises(ConfigError, match=r"a\.yaml:6:10: 'catchUp'"):
         parsed("catchUp: 7\ncatchUpWindow: 60\n")
 
@@ -285,7 +285,7 @@ async def test_a_run_is_late_from_the_second_its_ceremony_names(late_after: int,
         assert [(t["latenessMs"], t["notifyChannel"]) for t in told] == ([(90_000, "ops")] if late else [])
 
 
-async def test_a_run_by_hand_is_never_late() -> None:
+async def test_a_manual_run_is_never_late() -> None:
     async with ground() as g:
         g.put(yaml("@yearly", more="lateAfter: 0\n"))
         async with g.scheduler() as scheduler:
@@ -297,7 +297,7 @@ async def test_a_run_by_hand_is_never_late() -> None:
 # ------------------------------------------------------------------ once
 
 
-async def test_a_ceremony_that_fires_once_is_spent_over_any_restart() -> None:
+async def test_a_single_slot_fires_once_over_any_restart() -> None:
     async with ground() as g:
         g.put(once("2026-01-01T00:05:30Z"))
         async with g.scheduler() as scheduler:
@@ -312,7 +312,7 @@ async def test_a_ceremony_that_fires_once_is_spent_over_any_restart() -> None:
         assert await history(g) == [("00:05", "success", 1)]
 
 
-async def test_a_ceremony_that_fires_once_fires_again_if_it_is_given_another_time() -> None:
+async def test_a_single_slot_fires_again_if_it_gets_another_time() -> None:
     async with ground() as g:
         g.put(once("2026-01-01T00:02:00Z"))
         async with g.scheduler():
@@ -323,7 +323,7 @@ async def test_a_ceremony_that_fires_once_fires_again_if_it_is_given_another_tim
 
 
 @pytest.mark.parametrize(("ago_s", "fires"), [(3, True), (590, True), (610, False)])
-async def test_a_time_that_passed_before_the_file_was_seen_is_caught_up_or_missed(ago_s: int, fires: bool) -> None:
+async def test_a_single_slot_before_the_file_was_seen_is_caught_up_or_missed(ago_s: int, fires: bool) -> None:
     async with ground("2026-01-01T10:00:00") as g:
         at = datetime(2026, 1, 1, 10, tzinfo=UTC) - timedelta(seconds=ago_s)
         g.put(once(at.isoformat()))
@@ -334,7 +334,7 @@ async def test_a_time_that_passed_before_the_file_was_seen_is_caught_up_or_misse
         assert [status for _, status, _ in await history(g)] == ["success" if fires else "missed"]
 
 
-async def test_a_clock_set_back_does_not_fire_what_fired_once_again() -> None:
+async def test_a_clock_set_back_does_not_fire_a_single_slot_again() -> None:
     async with ground() as g:
         g.put(once("2026-01-01T00:02:00Z"))
         async with g.scheduler():
@@ -355,7 +355,7 @@ async def test_a_clock_set_back_does_not_fire_what_fired_once_again() -> None:
         ("2026-11-22T15:30:00.750", "UTC", "2026-11-22T15:30"),
     ],
 )
-def test_a_single_time_is_read_on_the_clock_it_names(at: str, zone: str, utc: str) -> None:
+def test_a_single_time_is_read_in_its_named_zone(at: str, zone: str, utc: str) -> None:
     ceremony = parse_ceremony(load(once(f'"{at}"', more=f"timezone: {zone}\n"), "a.yaml"))
     assert ceremony.at == datetime.fromisoformat(utc).replace(tzinfo=UTC)
     assert next_due(ceremony, ceremony.at - timedelta(microseconds=1)) == ceremony.at
@@ -385,7 +385,7 @@ def test_a_file_has_a_schedule_or_one_time(text: str, says: str) -> None:
     assert says in str(refused.value)
 
 
-# ------------------------------------------------------------------ what an answer must be like
+# ------------------------------------------------------------------ the expected answer
 
 
 @pytest.mark.parametrize(
@@ -397,7 +397,7 @@ def test_a_file_has_a_schedule_or_one_time(text: str, says: str) -> None:
         ("{excludes: [done]}", "failure", "quinn: completed, but the answer contains “done”"),
     ],
 )
-async def test_an_answer_that_is_not_as_expected_fails_the_run(expect: str, status: str, error: str) -> None:
+async def test_an_unexpected_answer_fails_the_run(expect: str, status: str, error: str) -> None:
     async with ground() as g:
         g.desk.text = "it is done"
         g.put(yaml(more=f"expect: {expect}\n"))
@@ -407,7 +407,7 @@ async def test_an_answer_that_is_not_as_expected_fails_the_run(expect: str, stat
         assert (told["status"], told["error"]) == (status, error)
 
 
-async def test_the_end_of_a_run_and_a_slot_that_did_not_fire_name_whom_to_tell() -> None:
+async def test_the_end_of_a_run_and_a_missed_slot_name_their_channels() -> None:
     async with ground() as g:
         g.desk.work_s = 90
         g.put(yaml(more='notifyChannel: "77"\n'))
@@ -425,7 +425,7 @@ async def test_the_end_of_a_run_and_a_slot_that_did_not_fire_name_whom_to_tell()
 PROJECT = FOLDER.parent / ".proto" / "projects"
 
 
-async def test_a_projects_ceremony_replaces_the_one_of_its_id_until_it_is_gone() -> None:
+async def test_a_projects_ceremony_replaces_the_one_with_its_id_while_it_exists() -> None:
     async with ground() as g:
         g.put(yaml("0 0 1 1 *"))
         g.put(yaml("0 0 1 1 *", id_="other"), "other.yaml")
@@ -445,7 +445,7 @@ async def test_a_projects_ceremony_replaces_the_one_of_its_id_until_it_is_gone()
             assert {row.ceremony.project for row in scheduler.rows()} == {""}
 
 
-async def test_a_project_may_have_ceremonies_where_there_is_no_other_folder() -> None:
+async def test_a_project_may_have_ceremonies_without_a_common_folder() -> None:
     async with ground() as g:
         await g.files.remove(FOLDER / "README.md")
         g.files.put(PROJECT / "shop" / "ceremonies" / "a.yaml", yaml())
@@ -454,7 +454,7 @@ async def test_a_project_may_have_ceremonies_where_there_is_no_other_folder() ->
         assert len(g.desk.fired) == 1
 
 
-async def test_two_projects_do_not_share_an_id_and_a_name_that_is_none_is_no_project() -> None:
+async def test_two_projects_cannot_share_an_id_and_an_invalid_name_is_not_a_project() -> None:
     async with ground() as g:
         for slug in ("shop", "store", "a b", "-x"):
             g.files.put(PROJECT / slug / "ceremonies" / "a.yaml", yaml(targets="[ava]"))
@@ -483,7 +483,7 @@ async def test_a_copy_that_was_taken_over_misses_the_slots_that_the_original_may
         assert len(lost.fired) == 4
         async with open_ledger(copied, clock=g.clock, storage="inline", take_over=True) as g.ledger:
             assert (await history(g))[0][:2] == ("00:01", "success")
-        async with open_ledger(copied, clock=g.clock, storage="inline") as g.ledger:  # it is remembered
+        async with open_ledger(copied, clock=g.clock, storage="inline") as g.ledger:  # the take-over is remembered
             async with g.scheduler(desk := Desk(g.runtime, g.ledger)):
                 await asyncio.sleep(10)
                 assert desk.fired == []

@@ -65,7 +65,7 @@ def text_of(g: Ground, name: str = "tick.yaml") -> str:
 # ------------------------------------------------------------------ create
 
 
-async def test_what_is_created_is_a_file_that_a_person_can_read() -> None:
+async def test_a_created_ceremony_is_a_file_that_a_person_can_read() -> None:
     async with storing() as (g, store, _):
         more = {"prompt": "Look at:\n- the board\n- the inbox\n", "notifyChannel": "77", "timezone": "Europe/Berlin"}
         await store.create({**NEW, **more, "createdBy": "mallory"}, created_by="ava")
@@ -86,7 +86,7 @@ async def test_what_is_created_is_a_file_that_a_person_can_read() -> None:
         assert g.files.modes[FOLDER / "tick.yaml"] == 0o644
 
 
-async def test_what_is_created_is_in_force_at_once_and_fires() -> None:
+async def test_a_created_ceremony_takes_effect_at_once_and_fires() -> None:
     async with storing() as (g, store, scheduler):
         stored = await store.create(NEW, created_by="ava")
         assert (stored.ceremony.created_by, stored.path) == ("ava", "ceremonies/tick.yaml")
@@ -98,7 +98,7 @@ async def test_what_is_created_is_in_force_at_once_and_fires() -> None:
         assert len(g.said("ceremony.loaded")) == 2, "the next look finds nothing new"
 
 
-async def test_nothing_is_created_over_what_is_there() -> None:  # T-33, the original's U18
+async def test_a_new_ceremony_never_replaces_another() -> None:  # T-33, the original's U18
     async with storing() as (g, store, _):
         await store.create(NEW, created_by="ava")
         g.put("id: tock\nnonsense", "tock.yaml")
@@ -113,7 +113,7 @@ async def test_nothing_is_created_over_what_is_there() -> None:  # T-33, the ori
             assert before == {name: text_of(g, name) for name in before}
 
 
-async def test_what_is_created_while_the_folder_is_looked_at_stays() -> None:
+async def test_a_ceremony_created_during_a_look_at_the_folder_stays() -> None:
     async with storing() as (g, store, scheduler):
         g.put(yaml(id_="other"), "other.yaml")
         await asyncio.sleep(LOOK_EVERY_S + SETTLE_S / 2)
@@ -152,9 +152,7 @@ async def test_what_is_created_while_the_folder_is_looked_at_stays() -> None:
         ({"prompt": "\ud800"}, "", ""),
     ],
 )
-async def test_what_is_wrong_is_told_by_its_key_and_nothing_is_written(
-    change: dict[str, Any], field: str, says: str
-) -> None:
+async def test_an_error_names_its_key_and_no_file_is_written(change: dict[str, Any], field: str, says: str) -> None:
     async with storing() as (g, store, _):
         with pytest.raises(CeremonyInvalid) as refused:
             await store.create({**NEW, **change}, created_by="ava")
@@ -168,13 +166,13 @@ async def test_what_is_wrong_is_told_by_its_key_and_nothing_is_written(
     ("span", "at"),
     [(0, "2026-01-01T00:00:30Z"), ("1d", "2026-01-02T00:00:30Z"), ("366 d", "2027-01-02T00:00:30Z")],
 )
-async def test_a_span_is_of_a_year_at_most(span: Any, at: str) -> None:
+async def test_a_span_is_a_year_at_most(span: Any, at: str) -> None:
     async with storing() as (_, store, _scheduler):
         await store.create({**NEW, "schedule": None, "in": span}, created_by="ava")
         assert store.get("tick").values["at"] == at
 
 
-async def test_of_two_broken_files_with_one_id_neither_is_deleted() -> None:
+async def test_neither_of_two_broken_files_with_one_id_is_deleted() -> None:
     async with storing() as (g, store, _):
         for name in ("a.yaml", "b.yaml"):
             g.put(yaml(targets="[]"), name)
@@ -189,7 +187,7 @@ async def test_of_two_broken_files_with_one_id_neither_is_deleted() -> None:
 @pytest.mark.parametrize(
     ("span", "at"), [(1_800, "00:30:30"), ("30m", "00:30:30"), ("2h", "02:00:30"), ("90 s", "00:02:00")]
 )
-async def test_a_span_is_stored_as_the_time_it_means(span: Any, at: str) -> None:
+async def test_a_span_is_stored_as_its_point_in_time(span: Any, at: str) -> None:
     async with storing() as (g, store, _):
         await store.create({**NEW, "schedule": None, "in": span}, created_by="ava")
         assert f'once: true\nat: "2026-01-01T{at}Z"\n' in text_of(g)
@@ -198,7 +196,7 @@ async def test_a_span_is_stored_as_the_time_it_means(span: Any, at: str) -> None
 
 
 @pytest.mark.slow
-async def test_one_owner_has_a_hundred_and_all_have_a_thousand() -> None:
+async def test_one_owner_has_at_most_a_hundred_and_all_have_a_thousand() -> None:
     async with storing() as (g, store, _):
         for n in range(99):
             g.put(yaml("@yearly", id_=f"c{n}", more="createdBy: ava\n"), f"{n}.yaml")
@@ -244,7 +242,7 @@ async def test_a_change_keeps_every_other_line_of_a_persons_file() -> None:
         ({"at": "2026-01-02T00:00Z", "once": True}, "schedule"),
     ],
 )
-async def test_a_change_that_may_not_be_changes_nothing(changes: dict[str, Any], field: str) -> None:
+async def test_a_forbidden_change_changes_nothing(changes: dict[str, Any], field: str) -> None:
     async with storing() as (g, store, _):
         await store.create(NEW, created_by="ava")
         before = text_of(g)
@@ -254,13 +252,13 @@ async def test_a_change_that_may_not_be_changes_nothing(changes: dict[str, Any],
         assert text_of(g) == before
 
 
-async def test_its_own_id_and_owner_may_be_sent_back() -> None:
+async def test_a_change_may_repeat_its_own_id_and_owner() -> None:
     async with storing() as (_, store, _):
         stored = await store.create(NEW, created_by="ava")
         assert (await store.update("tick", {**stored.values, "name": "Tock"})).ceremony.name == "Tock"
 
 
-async def test_a_persons_edit_is_shown_within_five_seconds_and_not_written_over() -> None:
+async def test_a_persons_edit_is_shown_within_five_seconds_and_not_overwritten() -> None:
     async with storing() as (g, store, _):
         await store.create(NEW, created_by="ava")
         g.put(text_of(g).replace("name: Tick", "name: Mine # now"), "tick.yaml")
@@ -272,7 +270,7 @@ async def test_a_persons_edit_is_shown_within_five_seconds_and_not_written_over(
         assert store.get("tick").ceremony.name == "Later"
 
 
-async def test_a_file_that_is_broken_is_not_changed_but_may_be_deleted() -> None:
+async def test_a_broken_file_is_not_changed_but_may_be_deleted() -> None:
     async with storing() as (g, store, _):
         await store.create(NEW, created_by="ava")
         g.files.put(FOLDER / "tick.yaml", text_of(g) + "nonsense\n")
@@ -291,7 +289,7 @@ async def test_a_file_that_is_broken_is_not_changed_but_may_be_deleted() -> None
 # ------------------------------------------------------------------ delete
 
 
-async def test_what_is_deleted_is_gone_at_once_and_fires_no_more() -> None:  # the original's U17
+async def test_a_deleted_ceremony_is_gone_at_once_and_fires_no_more() -> None:  # the original's U17
     async with storing() as (g, store, scheduler):
         await store.create(NEW, created_by="ava")
         await asyncio.sleep(MINUTE)
@@ -308,7 +306,7 @@ async def test_what_is_deleted_is_gone_at_once_and_fires_no_more() -> None:  # t
         assert store.get("tick").ceremony.created_by == "quinn"
 
 
-async def test_what_stands_in_two_files_or_in_a_projects_is_left_to_people() -> None:
+async def test_a_ceremony_in_two_files_or_in_a_project_can_only_be_changed_by_a_person() -> None:
     async with storing() as (g, store, _):
         g.put(yaml(), "a.yaml")
         g.put(yaml(), "b.yaml")
@@ -346,14 +344,14 @@ def is_text(value: Any) -> bool:
 @pytest.mark.slow
 @given(MAPPINGS.filter(lambda values: all(map(is_text, values.values()))))
 @settings(max_examples=scaled(1_000), deadline=None)
-def test_whatever_is_written_is_read_as_it_was(values: dict[str, Any]) -> None:
+def test_any_written_text_is_read_back(values: dict[str, Any]) -> None:
     assert load(written(values), "x").value == values
 
 
 @pytest.mark.slow
 @given(MAPPINGS, MAPPINGS, st.sets(st.sampled_from(["name", "prompt", "targets"])))
 @settings(max_examples=scaled(1_000), deadline=None)
-def test_whatever_is_changed_is_read_as_wanted(before: dict[str, Any], after: dict[str, Any], gone: set[str]) -> None:
+def test_any_changed_value_is_read_back(before: dict[str, Any], after: dict[str, Any], gone: set[str]) -> None:
     if not all(map(is_text, [*before.values(), *after.values()])):
         return
     changes = {**after, **dict.fromkeys(gone)}
@@ -379,7 +377,7 @@ def test_whatever_is_changed_is_read_as_wanted(before: dict[str, Any], after: di
         ("id: a\ntargets:\n- b\n# c\n\nskill: e\n", {"targets": ["x"]}, "id: a\ntargets: [x]\n# c\n\nskill: e\n"),
     ],
 )
-def test_a_change_stands_where_the_value_stood(before: str, changes: dict[str, Any], after: str) -> None:
+def test_a_changed_value_stays_in_its_place(before: str, changes: dict[str, Any], after: str) -> None:
     assert changed(before, changes) == after
 
 
@@ -404,7 +402,7 @@ async def test_on_a_disk_two_programs_do_not_create_one_ceremony_twice(tmp_path:
 
 
 @pytest.mark.sockets
-async def test_on_a_disk_a_change_keeps_who_may_read_the_file(tmp_path: Path) -> None:
+async def test_on_a_disk_a_change_keeps_the_mode_of_the_file(tmp_path: Path) -> None:
     folder = CeremonyFolder(DiskFiles(), tmp_path)
     store = CeremonyStore(folder, DiskFiles(), SystemClock())
     await store.create(NEW, created_by="ava")

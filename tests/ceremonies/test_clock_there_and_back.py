@@ -1,4 +1,4 @@
-"""Whatever the clock does meanwhile, each slot that really passed is fired or recorded."""
+"""Each slot that really passed is fired or recorded, whatever the clock does meanwhile."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def passed(schedule: str, since: datetime, until: datetime) -> set[datetime]:
 
 
 async def story(schedule: str, catch_up: str, steps: list[tuple[str, float]]) -> set[datetime]:
-    """The slots that passed, and that the ledger does not have. After the steps the clock is right again."""
+    """The slots that passed and are missing in the ledger. After the steps the clock is right again."""
     async with ground(START.replace(tzinfo=None).isoformat()) as g:
         g.put(yaml(schedule, more=f"catchUp: {catch_up}\n"))
         scheduler, began = g.scheduler(), asyncio.get_running_loop().time()

@@ -29,7 +29,7 @@ async def test_a_ceremony_fires_once_a_minute_on_the_minute() -> None:
         assert all(at - run.claim.scheduled_at < timedelta(milliseconds=2) for at, run, _ in g.desk.fired)
 
 
-async def test_a_fleet_without_a_folder_of_ceremonies_is_in_no_trouble_and_may_have_one_later() -> None:
+async def test_a_fleet_without_a_folder_of_ceremonies_has_no_problem_and_may_get_one_later() -> None:
     async with ground() as g:
         await g.files.remove(FOLDER / "README.md")
         async with g.scheduler():
@@ -40,7 +40,7 @@ async def test_a_fleet_without_a_folder_of_ceremonies_is_in_no_trouble_and_may_h
         assert g.desk.slots() != []
 
 
-async def test_the_run_and_its_children_say_where_they_come_from() -> None:
+async def test_a_run_and_its_children_name_their_origin() -> None:
     async with ground() as g:
         g.put(yaml(targets="[quinn, ava]", more="prompt: go\n"))
         async with g.scheduler():
@@ -71,7 +71,7 @@ async def test_the_run_and_its_children_say_where_they_come_from() -> None:
 @pytest.mark.parametrize(
     ("work_s", "status", "took_s"), [(500.0, "success", 500), (659.0, "success", 659), (1e6, "timeout", 660)]
 )
-async def test_a_run_is_waited_for_a_minute_past_its_limit(work_s: float, status: str, took_s: int) -> None:
+async def test_a_run_is_awaited_for_a_minute_past_its_limit(work_s: float, status: str, took_s: int) -> None:
     async with ground() as g:
         g.put(yaml("1 0 * * *"))
         g.desk.work_s = work_s
@@ -110,13 +110,13 @@ def ended(kind: OutcomeKind, reason: str = "") -> Outcome:
         ),
     ],
 )
-def test_how_a_run_went_is_told_with_everything_that_went_wrong(
+def test_the_event_of_a_run_has_every_reason_of_failure(
     error: str, outcomes: list[Outcome] | None, status: RunStatus, told: str
 ) -> None:
     assert verdict(replace(run_of("tick"), error=error), outcomes) == (status, told)
 
 
-async def test_all_is_every_agent_with_the_skill() -> None:
+async def test_all_targets_every_agent_with_the_skill() -> None:
     async with ground() as g:
         g.put(yaml(targets="[all]"))
         async with g.scheduler():
@@ -177,7 +177,7 @@ async def test_a_slot_is_caught_up_within_ten_minutes_and_counted_beyond(late_s:
         assert len(missed) == (not fires)
 
 
-async def test_a_ceremony_seen_for_the_first_time_has_missed_nothing() -> None:
+async def test_a_ceremony_seen_for_the_first_time_has_missed_no_slot() -> None:
     async with ground() as g:
         g.put(yaml("*/5 * * * *"))
         async with g.scheduler():
@@ -207,7 +207,7 @@ async def test_two_hubs_count_a_missed_slot_once() -> None:  # F-36
         assert len(g.said("ceremony.tick.missed")) == 1
 
 
-async def test_a_slot_during_the_run_before_is_skipped_and_said() -> None:  # F-37
+async def test_a_slot_during_the_previous_run_is_skipped_and_reported() -> None:  # F-37
     async with ground() as g:
         g.desk.work_s = 150
         g.put(yaml())
@@ -251,7 +251,7 @@ async def test_a_deleted_ceremony_never_fires_again() -> None:  # U17
                 await scheduler.run_now("tick")
 
 
-async def test_a_disabled_ceremony_fires_neither_by_schedule_nor_by_hand() -> None:
+async def test_a_disabled_ceremony_fires_neither_by_schedule_nor_manually() -> None:
     async with ground() as g:
         g.put(yaml(more="enabled: true\n"))
         async with g.scheduler() as scheduler:
@@ -268,7 +268,7 @@ async def test_a_disabled_ceremony_fires_neither_by_schedule_nor_by_hand() -> No
         assert g.said("ceremony.tick.skipped") == []
 
 
-async def test_a_broken_file_keeps_the_last_good_version_and_says_so_once() -> None:  # F-48
+async def test_a_broken_file_keeps_the_last_good_version_and_is_reported_once() -> None:  # F-48
     async with ground() as g:
         g.put(yaml())
         async with g.scheduler() as scheduler:
@@ -329,7 +329,7 @@ async def test_one_owner_may_have_a_hundred_ceremonies() -> None:
             assert "'ava'" in scheduler.problems()[0].error
 
 
-async def test_running_by_hand_fires_now_and_names_the_run() -> None:
+async def test_a_manual_run_fires_now_and_returns_its_run() -> None:
     async with ground("2026-01-01T00:01:00") as g:
         g.put(yaml("* * * * *"))
         async with g.scheduler() as scheduler:
@@ -342,7 +342,7 @@ async def test_running_by_hand_fires_now_and_names_the_run() -> None:
         assert [run.claim.trigger for _, run, _ in g.desk.fired] == ["manual", "cron"]
 
 
-async def test_two_hands_at_once_start_one_run() -> None:
+async def test_two_manual_runs_at_once_start_one_run() -> None:
     async with ground() as g:
         g.put(yaml("@yearly"))
         async with g.scheduler() as scheduler:
@@ -352,7 +352,7 @@ async def test_two_hands_at_once_start_one_run() -> None:
         assert sum(isinstance(b, CeremonyBusy) for b in both) == 1
 
 
-async def test_a_run_by_hand_nobody_can_serve_is_refused() -> None:
+async def test_a_manual_run_without_an_able_agent_is_refused() -> None:
     async with ground() as g:
         g.put(yaml("@yearly", targets="[quin]"))
         async with g.scheduler() as scheduler:
@@ -361,7 +361,7 @@ async def test_a_run_by_hand_nobody_can_serve_is_refused() -> None:
         assert await g.ledger.runs("tick") == ()
 
 
-async def test_a_target_nobody_can_serve_fails_the_run_and_the_others_still_work() -> None:
+async def test_a_target_without_the_skill_fails_the_run_and_the_others_still_work() -> None:
     async with ground() as g:
         g.put(yaml(targets="[quin, ava]"))
         async with g.scheduler():
@@ -372,7 +372,7 @@ async def test_a_target_nobody_can_serve_fails_the_run_and_the_others_still_work
         assert "“quin”" in completed["error"]
 
 
-async def test_a_run_without_any_agent_is_a_failure_that_says_why() -> None:
+async def test_a_run_without_any_agent_is_a_failure_with_its_reason() -> None:
     async with ground() as g:
         g.put(yaml(targets="[quin]"))
         async with g.scheduler():
@@ -381,7 +381,7 @@ async def test_a_run_without_any_agent_is_a_failure_that_says_why() -> None:
         assert "“quin”" in g.said("ceremony.tick.completed")[0]["error"]
 
 
-async def test_a_refused_dispatch_spends_the_slot_and_says_why() -> None:
+async def test_a_refused_dispatch_uses_the_slot_up_and_reports_the_reason() -> None:
     async with ground() as g:
         g.desk.refuse = UnknownTarget("cooldown: report at quinn may be asked again in 3.0 s")
         g.put(yaml())
@@ -392,7 +392,7 @@ async def test_a_refused_dispatch_spends_the_slot_and_says_why() -> None:
         assert "cooldown" in completed["error"]
 
 
-async def test_an_unforeseen_failure_of_one_ceremony_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unexpected_error_of_one_ceremony_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
     async with ground() as g:
         g.put(yaml())
         g.desk.refuse = ValueError("unforeseen")
@@ -475,7 +475,7 @@ async def test_the_fall_hour_fires_once_and_the_hourly_twice() -> None:
         assert fired.count("hourly") == 4
 
 
-async def test_the_list_is_told_whenever_it_changes() -> None:
+async def test_the_list_is_published_whenever_it_changes() -> None:
     async with ground() as g:
         g.put(yaml())
         async with g.scheduler():
@@ -488,7 +488,7 @@ async def test_the_list_is_told_whenever_it_changes() -> None:
         assert told[0]["ceremonies"][0]["path"] == "ceremonies/a.yaml"
 
 
-async def test_a_folder_that_cannot_be_read_keeps_everything_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreadable_folder_keeps_every_ceremony_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     async with ground() as g:
         g.put(yaml())
         async with g.scheduler() as scheduler:
@@ -505,7 +505,7 @@ async def test_a_folder_that_cannot_be_read_keeps_everything_and_says_so(monkeyp
         assert problems
 
 
-async def test_what_is_wrong_with_a_ceremony_is_said_when_it_is_fired() -> None:
+async def test_a_problem_of_a_ceremony_is_reported_when_it_fires() -> None:
     async with ground() as g:
         g.put(yaml(id_="sweep", targets="[]"), "sweep.yaml")
         g.put("id: later\nschedul", "b.yaml")
@@ -522,7 +522,7 @@ async def test_what_is_wrong_with_a_ceremony_is_said_when_it_is_fired() -> None:
             assert caught.value.hint == "did you mean “good”?"
 
 
-async def test_a_target_nobody_has_is_doubted_until_there_is_one() -> None:
+async def test_an_unknown_target_is_a_problem_until_it_exists() -> None:
     async with ground() as g:
         g.put(yaml("0 0 1 1 *", targets="[quin]"))
         g.put(yaml("0 0 1 1 *", id_="all", targets="[all]").replace("report", "sitrap"), "b.yaml")
@@ -532,7 +532,7 @@ async def test_a_target_nobody_has_is_doubted_until_there_is_one() -> None:
             assert "“sitrep”" in doubts["all"][0]
             told = len(g.said("ceremony.loaded"))
             await asyncio.sleep(MINUTE)
-            assert len(g.said("ceremony.loaded")) == told, "the same doubt is told once"
+            assert len(g.said("ceremony.loaded")) == told, "the same problem is reported once"
             OFFERS["quin"] = {"report"}
             try:
                 await asyncio.sleep(MINUTE)
@@ -543,7 +543,7 @@ async def test_a_target_nobody_has_is_doubted_until_there_is_one() -> None:
             assert g.said("ceremony.loaded")[-1]["ceremonies"][1]["warnings"] == []
 
 
-async def test_a_skill_is_not_doubted_before_the_card_is_read() -> None:
+async def test_a_skill_is_not_a_problem_before_the_card_is_read() -> None:
     async with ground() as g:
         g.put(yaml("0 0 1 1 *").replace("report", "sweep"))
         unread = {"quinn"}
@@ -556,7 +556,7 @@ async def test_a_skill_is_not_doubted_before_the_card_is_read() -> None:
 
 
 class CardsComing:
-    """Cards of ``agents`` are being read for the first time."""
+    """A fleet that is reading the cards of ``agents`` for the first time."""
 
     def __init__(self, *agents: str) -> None:
         self.agents = set(agents)
@@ -584,7 +584,7 @@ async def test_a_slot_waits_for_the_first_cards_of_its_agents_and_no_other_cerem
         assert not [run for run in await g.ledger.runs() if run.late or run.count > 1]
 
 
-async def test_a_broken_file_and_a_doubt_are_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broken_file_and_a_problem_are_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     async with ground() as g:
         g.put(yaml(targets="[quin]"))
         g.put(yaml(id_="b", targets="[]"), "b.yaml")

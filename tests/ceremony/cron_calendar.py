@@ -1,8 +1,8 @@
-"""What should fire around a change of the clock, read off a calendar minute by minute; and the whole world held to it.
+"""The slots around a change of the clock, read from a calendar minute by minute; and a check of every zone.
 
-Nothing here computes ahead or shares code with ``fleetsim.ceremony.cron``: it looks at every minute. Where
-cronsim (Debian's rules) says something else, the reason is one of ``REASONS`` (docs/reference/cron.md lists them).
-``python -m tests.ceremony.cron_calendar --years 1990-2037`` goes through every zone there is (`make cron-sweep`).
+Nothing here computes ahead or shares code with ``fleetsim.ceremony.cron``: it looks at every minute. If
+cronsim (Debian's rules) differs, the reason is one of ``REASONS`` (docs/reference/cron.md lists them).
+``python -m tests.ceremony.cron_calendar --years 1990-2037`` checks every zone there is (`make cron-sweep`).
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ REASONS = {
     "no midnight": "takes the first minute of a day without midnight for a slot",
     "within an hour": "loses its way where a clock is set within an hour",
 }
-"""What cronsim does otherwise; docs/reference/cron.md says why we do not."""
+"""How cronsim differs; docs/reference/cron.md gives our reasons."""
 
 
 def reason(text: str, window: Window, theirs: Sequence[datetime] | None) -> str | None:
-    """Which of the reasons explains that cronsim says something else; None: no reason is known."""
+    """The reason for which cronsim differs, or None if no reason is known."""
     within_an_hour = window.set_at.minute != 0
     if theirs is None:
         if any("-" in item and _wraps(item) for field in text.split() for item in field.split(",")):
@@ -172,7 +172,7 @@ def _members(field: str, low: int, high: int) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Every minute around a change, with the wall time it has; ``before`` are the two days before the first."""
+    """Every minute around a change with its wall time; ``before`` are the two days before the first."""
 
     zone: str
     change: datetime
@@ -189,18 +189,18 @@ class Window:
 
     @property
     def moved(self) -> timedelta:
-        """By how much the clock is set at the change."""
+        """The amount by which the clock is set at the change."""
         (first, before), (last, after) = self.minutes[0], self.minutes[-1]
         return (after - before) - (last - first)
 
     @property
     def set_at(self) -> datetime:
-        """What the clock would have shown at the change."""
+        """The time that an unchanged clock would have shown at the change."""
         (first, wall), *_ = self.minutes
         return wall + (self.change - first)
 
     def slots(self, expression: Expression) -> list[datetime]:
-        """What should fire: the written rule of the two kinds of hours."""
+        """The slots by the written rule of the two kinds of hours."""
         found: list[datetime] = []
         fired, was = set(self.before), self.before[0]
         for at, wall in self.minutes:
@@ -218,7 +218,7 @@ class Window:
         return found
 
     def ours(self, text: str) -> list[datetime]:
-        """What fleetsim fires."""
+        """The slots of fleetsim."""
         cron, where, end = parse_cron(text), ZoneInfo(self.zone), self.minutes[-1][0]
         found, at = [], next_slot(cron, self.minutes[0][0] - MINUTE, where)
         while at <= end:
@@ -227,7 +227,7 @@ class Window:
         return found
 
     def cronsims(self, text: str) -> list[datetime] | None:
-        """What cronsim fires; None if it refuses the expression, or does not come to an end."""
+        """The slots of cronsim; None if it refuses the expression or does not end."""
         end, found = self.minutes[-1][0], []
         before = signal.signal(signal.SIGVTALRM, _too_long)
         signal.setitimer(signal.ITIMER_VIRTUAL, CRONSIM_CPU_S)
@@ -249,7 +249,7 @@ def _too_long(_number: int, _frame: object) -> None:
 
 
 def changes(zone: str, years: Iterable[int]) -> Iterator[datetime]:
-    """Every moment of those years at which the zone's offset changes, to the second."""
+    """Every moment in those years at which the zone's offset changes, to the second."""
     where = ZoneInfo(zone)
 
     def offset(at: datetime) -> timedelta | None:
@@ -294,7 +294,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--years", default="2000-2037", help="from-to")
     parser.add_argument("--zones", nargs="*", help="all there are, unless named")
     parser.add_argument(
-        "--random", type=int, default=5, help="so many random expressions beside the table's, each change"
+        "--random", type=int, default=5, help="number of random expressions beside the table's, each change"
     )
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""How a ceremony's file is written, to the letter: plain where that is read as text, in lines where lines can stand."""
+"""The exact form of a ceremony's file: plain where it is read as text, in lines where the text has lines."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_value_is_written_so_that_a_person_can_read_it(value: Any, text: str) 
 
 
 @pytest.mark.parametrize("word", ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "Off", "NULL"])
-def test_a_word_that_some_yaml_takes_for_something_else_than_text_is_quoted(word: str) -> None:
+def test_a_word_that_some_yaml_reads_as_another_type_is_quoted(word: str) -> None:
     assert written({"name": word, word: word}) == f'name: "{word}"\n"{word}": "{word}"\n'
 
 
@@ -59,12 +59,12 @@ def test_a_word_that_some_yaml_takes_for_something_else_than_text_is_quoted(word
         ("a\nb\u2029c", r'"a\nb\u2029c"'),
     ],
 )
-def test_lines_stand_as_lines_where_they_are_read_as_they_were(value: str, text: str) -> None:
+def test_lines_are_written_as_lines_if_they_are_read_back_unchanged(value: str, text: str) -> None:
     assert written({"prompt": value}) == f"prompt: {text}\n"
     assert load(written({"prompt": value}), "x").value == {"prompt": value}
 
 
-def test_keys_stand_in_the_order_of_a_file_and_unknown_ones_last() -> None:
+def test_keys_are_written_in_the_order_of_a_file_and_unknown_ones_last() -> None:
     values = {"unknown": 1, "catchUpWindow": 2, "notifyChannel": "c", "name": "n", "timeoutMs": 3, "id": "i"}
     assert [line.partition(":")[0] for line in written(values).splitlines()] == [
         *("id", "name", "notifyChannel", "timeoutMs", "catchUpWindow", "unknown"),
@@ -86,11 +86,11 @@ def test_keys_stand_in_the_order_of_a_file_and_unknown_ones_last() -> None:
         ("targets: [b] # why\nid: a", {"id": "b"}, "targets: [b] # why\nid: b"),
     ],
 )
-def test_what_is_not_named_stays_to_the_letter(before: str, changes: dict[str, Any], after: str) -> None:
+def test_keys_outside_the_change_stay_to_the_letter(before: str, changes: dict[str, Any], after: str) -> None:
     assert changed(before, changes) == after
 
 
 @pytest.mark.parametrize("text", ["- a\n", "a: [", "just text"])
-def test_what_is_no_mapping_is_not_changed(text: str) -> None:
+def test_a_document_that_is_not_a_mapping_is_not_changed(text: str) -> None:
     with pytest.raises(ConfigError):
         changed(text, {"id": "b"})

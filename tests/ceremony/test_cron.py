@@ -37,16 +37,16 @@ def local(times: list[datetime], zone: str) -> list[str]:
     return [t.astimezone(ZoneInfo(zone)).strftime("%m-%d %H:%M%z") for t in times]
 
 
-# -- an independent calendar: every minute is looked at, nothing is computed ahead --------------------
+# -- an independent calendar: it looks at every minute and computes nothing ahead -----------------------
 
 
 def calendar(expression: str, start: datetime, end: datetime, zone: str = "UTC") -> Iterator[datetime]:
-    """What should fire in [start, end): the clock-change rules, read off a clock minute by minute."""
+    """The slots in [start, end) by the clock-change rules, read from a clock minute by minute."""
     where = ZoneInfo(zone)
     looks = Expression.of(expression)
     fired: set[datetime] = set()
     was = (start - timedelta(minutes=1)).astimezone(where).replace(tzinfo=None)
-    if looks.fixed:  # what this wall date already fired before the window
+    if looks.fixed:  # slots of this wall date from before the window
         back = start - timedelta(days=2)
         while back < start:
             fired.add(back.astimezone(where).replace(tzinfo=None))
@@ -117,7 +117,7 @@ CHANGES = {
 @pytest.mark.parametrize("zone", CHANGES)
 @given(hour=field(0, 4), minute=field(0, 59))
 @settings(max_examples=scaled(50), deadline=None)
-def test_clock_changes_fire_as_the_calendar_says(zone: str, hour: str, minute: str) -> None:
+def test_clock_changes_fire_like_the_calendar(zone: str, hour: str, minute: str) -> None:
     for change in CHANGES[zone]:
         start, end = utc(change) - timedelta(hours=6), utc(change) + timedelta(hours=6)
         expression = f"{minute} {hour} * * *"
@@ -157,7 +157,7 @@ def test_a_daily_ceremony_fires_once_per_local_date_for_years(zone: str, express
     assert len(dates) == len(set(dates)) == (end - start).days
 
 
-def test_a_skipped_local_date_is_made_up_once() -> None:
+def test_a_skipped_local_date_fires_once_afterwards() -> None:
     found = slots("0 12 * * *", utc("2011-12-29T00:00"), utc("2011-12-31T00:00"), "Pacific/Apia")
     assert local(found, "Pacific/Apia") == ["12-29 12:00-1000", "12-31 00:00+1400", "12-31 12:00+1400"]
 
@@ -177,7 +177,7 @@ def test_a_yearly_schedule_is_a_year_away() -> None:
 @pytest.mark.parametrize("month", ["2", "2,3"])
 @pytest.mark.parametrize("weekday", ["0#5", "1#1", "2#4,6#5", "MON"])
 @pytest.mark.parametrize("day", ["28", "29", "31", "L", "*"])
-def test_a_day_fires_by_either_of_its_fields_however_rare_it_is(day: str, weekday: str, month: str) -> None:
+def test_a_day_fires_by_either_of_its_fields_however_rare(day: str, weekday: str, month: str) -> None:
     text = f"0 0 {day} {month} {weekday}"
     expression = Expression.of(text)
     every = (utc("2024-01-01") + timedelta(days=n) for n in range(41 * 366))
@@ -224,7 +224,7 @@ def test_aliases_and_wrapping_ranges_are_shown_spelled_out(written: str, shown: 
         ("0 0 * * 5/1", "2026-01-02"),
     ],
 )
-def test_days_are_found(expression: str, expected: str) -> None:
+def test_days_of_month_and_week_are_found(expression: str, expected: str) -> None:
     assert next_slot(parse_cron(expression), utc("2026-01-01T00:00")) == utc(expected)
 
 
@@ -247,7 +247,7 @@ def test_a_day_of_the_week_may_be_named(name: str, day: int) -> None:
 
 
 @pytest.mark.parametrize(("place", "span", "first"), [(0, 60, 0), (1, 24, 0), (2, 31, 1), (3, 12, 1), (4, 7, 0)])
-def test_a_step_is_at_most_the_fields_whole_span_and_then_it_is_the_first(place: int, span: int, first: int) -> None:
+def test_the_largest_step_is_the_fields_span_and_selects_the_first(place: int, span: int, first: int) -> None:
     def stepped(step: int) -> str:
         return " ".join(f"*/{step}" if place == n else "*" for n in range(5))
 
@@ -270,7 +270,7 @@ def test_a_step_is_at_most_the_fields_whole_span_and_then_it_is_the_first(place:
         ("* * 1,L,5 * *", "* * 1,5,L * *"),
     ],
 )
-def test_a_field_is_the_numbers_that_it_says(expression: str, numbers: str) -> None:
+def test_a_field_selects_the_numbers_it_names(expression: str, numbers: str) -> None:
     assert parse_cron(expression).numbers == numbers
 
 
@@ -314,20 +314,20 @@ def test_a_field_is_the_numbers_that_it_says(expression: str, numbers: str) -> N
         ("1," * 150_000 + "1 * * * *", "at most 100"),
     ],
 )
-def test_what_is_not_five_plain_fields_is_refused(expression: str, says: str) -> None:
+def test_an_expression_without_five_plain_fields_is_refused(expression: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         parse_cron(expression)
 
 
 @pytest.mark.parametrize("expression", ["R * * * *", "15W * * * *", "*-5 * * * *", "0 0 * FOO *", "0 0 ? * *"])
-def test_what_is_not_understood_is_refused_with_what_to_write_instead(expression: str) -> None:
+def test_an_unsupported_form_is_refused_with_the_form_to_write_instead(expression: str) -> None:
     with pytest.raises(ConfigError) as refused:
         parse_cron(expression)
     assert refused.value.hint
 
 
 @pytest.mark.parametrize("seconds", range(1, 5))
-def test_the_end_of_a_gap_is_found_to_the_second_from_wherever_it_is_looked_for(seconds: int) -> None:
+def test_the_end_of_a_gap_is_found_to_the_second_from_any_start(seconds: int) -> None:
     cron, zone = parse_cron("30 2 * * *"), ZoneInfo("Europe/Berlin")
     before = datetime(2026, 3, 28, 12, 0, seconds, tzinfo=UTC)
     assert next_slot(cron, before, zone) == datetime(2026, 3, 29, 1, tzinfo=UTC)
@@ -360,6 +360,6 @@ def test_any_text_is_a_schedule_with_a_slot_or_one_error(text: str) -> None:
     assert next_slot(cron, after) > after
 
 
-def test_fields_are_matched_together_not_one_by_one() -> None:
+def test_fields_match_together_and_not_one_by_one() -> None:
     everything = itertools.islice(calendar("0 0 13 * 5", utc("2026-01-01"), utc("2026-02-01")), 10)
     assert list(everything) == slots("0 0 13 * 5", utc("2026-01-01"), utc("2026-02-01"))

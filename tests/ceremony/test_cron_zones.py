@@ -43,7 +43,7 @@ def test_around_every_change_of_the_clock_the_calendar_decides(zone: str) -> Non
     assert unexplained == []
 
 
-def test_every_reason_to_differ_from_cronsim_is_one_and_stands_in_the_page() -> None:
+def test_every_reason_to_differ_from_cronsim_occurs_and_is_on_the_page() -> None:
     cases = (
         ("America/New_York", "0 22-2 * * *"),
         ("America/New_York", "*/7 0-4 * * *"),
@@ -65,7 +65,7 @@ def test_every_reason_to_differ_from_cronsim_is_one_and_stands_in_the_page() -> 
     assert [told for told in REASONS.values() if told not in page] == []
 
 
-def test_the_sweep_says_what_is_wrong(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sweep_reports_differences(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["--zones", "Europe/Berlin", "--years", "2026-2026", "--random", "0"]
     assert main(arguments) == 0
     assert f"1 zones, 2 changes, {2 * len(EXPRESSIONS)} pairs" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What the alert desk makes of the ceremonies' events and of what an earlier run told."""
+"""The alert monitor: alerts from ceremony events, and after a restart from the events of an earlier run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def delivery(alert: AlertRaised) -> NoticeDelivered:
 
 @dataclass
 class Hub:
-    """What the desk sees of one: nothing is wrong with its agents, and ceremonies are what is published."""
+    """A hub as the monitor sees it: its agents are well, and the published events are its ceremonies."""
 
     events: EventLog
 
@@ -62,7 +62,7 @@ class Hub:
         self.events.publish(CeremoniesLoaded(ceremonies=tuple({"id": id_} for id_ in ids), errors=()))
 
     def told(self) -> list[str]:
-        """The alerts' details, and "over" for an end."""
+        """The details of the alerts, and "over" for an end."""
         found = [event for event in self.events.recent() if isinstance(event, AlertRaised | AlertCleared)]
         return [event.detail if isinstance(event, AlertRaised) else "over" for event in found]
 
@@ -96,7 +96,7 @@ async def desk(runtime: Runtime, before: Sequence[Event] = ()) -> AsyncIterator[
             await sinks.close()
 
 
-async def test_the_fleet_is_looked_at_every_fifteen_seconds(runtime: Runtime) -> None:
+async def test_the_fleet_is_checked_every_fifteen_seconds(runtime: Runtime) -> None:
     async with desk(runtime) as hub:
         for look in (1, 2):
             hub.missed(look)
@@ -114,7 +114,7 @@ async def test_the_fleet_is_looked_at_every_fifteen_seconds(runtime: Runtime) ->
 @pytest.mark.parametrize(
     ("count", "detail"), [(1, "missed: down"), (2, "2 slots: missed: down"), (12, "12 slots: missed: down")]
 )
-async def test_missed_slots_are_told_with_why_and_how_many_if_several(
+async def test_missed_slots_are_reported_with_their_reason_and_number(
     runtime: Runtime, count: int, detail: str
 ) -> None:
     async with desk(runtime) as hub:
@@ -126,7 +126,7 @@ async def test_missed_slots_are_told_with_why_and_how_many_if_several(
 @pytest.mark.parametrize(
     ("missed", "fired", "over"),
     [
-        (10, 11, True),  # slots to come, so that it shows whether the slot is compared or when its event came
+        (10, 11, True),  # slots in the future, to see whether the slot is compared or the time of its event
         (10, 10, False),
         (10, 9, False),
         (-10, -9, True),
@@ -136,7 +136,7 @@ async def test_missed_slots_are_told_with_why_and_how_many_if_several(
         (None, -1, False),
     ],
 )
-async def test_a_missed_slot_is_made_up_for_by_a_later_one_that_fires(
+async def test_a_missed_slot_is_over_when_a_later_one_fires(
     runtime: Runtime, missed: float | None, fired: float | None, over: bool
 ) -> None:
     async with desk(runtime) as hub:
@@ -145,12 +145,12 @@ async def test_a_missed_slot_is_made_up_for_by_a_later_one_that_fires(
         hub.fired(fired)
         hub.fired(99, "other")
         await asyncio.sleep(LOOK_S + 1)
-        assert hub.told() == ["too late"], "told of once, also where the next slot fired at once"
+        assert hub.told() == ["too late"], "reported once, even if the next slot fired at once"
         await asyncio.sleep(LOOK_S)
         assert hub.told() == ["too late", *(["over"] if over else [])]
 
 
-async def test_a_slot_missed_after_one_that_fired_is_another(runtime: Runtime) -> None:
+async def test_a_slot_missed_after_one_that_fired_is_a_new_alert(runtime: Runtime) -> None:
     async with desk(runtime) as hub:
         hub.missed(1)
         hub.fired(2)
@@ -159,7 +159,7 @@ async def test_a_slot_missed_after_one_that_fired_is_another(runtime: Runtime) -
         assert hub.told() == ["too late"]
 
 
-async def test_of_a_ceremony_that_is_gone_nothing_was_missed_any_more(runtime: Runtime) -> None:
+async def test_a_removed_ceremony_has_no_missed_slots(runtime: Runtime) -> None:
     async with desk(runtime) as hub:
         hub.missed(1)
         hub.loaded("digest", "other")
@@ -183,7 +183,7 @@ async def test_a_slot_that_was_missed_before_a_restart_is_over_when_the_next_one
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("since", "told"), [(1_998, []), (1_999, ["too late"])])
-async def test_what_was_told_within_two_thousand_events_before_a_restart_is_not_told_again(
+async def test_an_alert_within_two_thousand_events_before_a_restart_is_not_repeated(
     runtime: Runtime, since: int, told: list[str]
 ) -> None:
     raised = AlertRaised(at=START, kind="ceremony_missed", subject="digest", detail="")

@@ -1,4 +1,4 @@
-"""What is an alert, and when it is told: when it begins, when it ends, no more often than the cooldown says."""
+"""When an alert begins and ends, and when each is reported: at once, but no more often than the cooldown allows."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_an_agent_that_fails_more_than_its_share_of_an_hour_is_an_alert() -> Non
     assert holds(*some(4, 6), failure_rate_above=None) == {}
 
 
-def test_by_default_more_than_half_of_five_outcomes_and_a_minute_are_an_alert_and_an_hour_lies_between_two() -> None:
+def test_the_defaults_are_half_of_five_outcomes_a_minute_down_and_an_hour_of_cooldown() -> None:
     assert holds(*some(2, 3)) == {"failure_rate quinn": "3 of 5 in the last hour"}
     assert holds(*some(1, 3)) == holds(*some(5, 5)) == {}
     gone = Condition(reachable=False, unreachable_since=NOW - timedelta(seconds=60))
@@ -88,11 +88,11 @@ def test_by_default_more_than_half_of_five_outcomes_and_a_minute_are_an_alert_an
     assert AlertSettings().cooldown_s == COOLDOWN_S
 
 
-def test_an_agent_without_outcomes_does_not_fail_whatever_the_limits() -> None:
+def test_an_agent_without_outcomes_does_not_fail_at_any_limit() -> None:
     assert holds(failure_rate_above=0.0, failure_outcomes_min=1) == {}
 
 
-def test_too_few_outcomes_or_too_old_ones_are_no_alert() -> None:
+def test_too_few_or_too_old_outcomes_are_not_an_alert() -> None:
     assert holds(*some(1, 4), failure_outcomes_min=6) == {}
     assert holds(*some(1, 4), failure_outcomes_min=5) == {"failure_rate quinn": "4 of 5 in the last hour"}
     assert holds(*some(4, 6), at=NOW + timedelta(hours=1, seconds=1)) == {}
@@ -104,7 +104,7 @@ def test_a_day_that_costs_more_than_its_limit_is_an_alert() -> None:
     assert holds(outcome(1, success=True, usd=1e6)) == {}
 
 
-def test_a_skill_nobody_succeeds_at_is_an_alert() -> None:
+def test_a_skill_without_any_success_is_an_alert() -> None:
     failed, worked = outcome(1, success=False, skill="plan"), outcome(2, success=True, skill="plan", agent="ava")
     assert list(holds(failed)) == ["orphaned_skill plan"]
     assert holds(failed, worked) == {}
@@ -122,7 +122,7 @@ def test_an_agent_that_has_been_down_for_long_enough_is_an_alert(
     assert found == ({"agent_down quinn": "unreachable"} if alert else {})
 
 
-def test_an_agent_nobody_has_reached_yet_is_neither_down_nor_up() -> None:
+def test_an_agent_that_was_never_reached_is_neither_down_nor_up() -> None:
     snapshot = FleetHealth().snapshot(NOW, {"quinn": Condition()})
     found = what_holds(AlertSettings(channels=("ops",)), snapshot, {}, {}, {"quinn": Condition()})
     assert found == AlertFacts({}, {DOWN})
@@ -133,7 +133,7 @@ def test_an_agent_nobody_has_reached_yet_is_neither_down_nor_up() -> None:
     assert found == AlertFacts({}, {DOWN})
 
 
-def test_agents_that_are_not_in_the_fleet_are_no_alert() -> None:
+def test_agents_outside_the_fleet_are_not_an_alert() -> None:
     snapshot = FleetHealth().snapshot(NOW, {"quinn": Condition(reachable=False)})
     found = what_holds(AlertSettings(channels=("ops",)), snapshot, {"quinn": FailureRate(10, 10)}, {}, {})
     assert found.holding == {}
@@ -145,7 +145,7 @@ def test_a_ceremony_that_missed_its_time_is_an_alert() -> None:
 
 
 class Told:
-    """What ``Alerts`` publishes as seconds pass: (second, raised or cleared), and whether a recovery is announced.
+    """The events of ``Alerts`` as seconds pass: (second, raised or cleared), and whether a recovery follows.
 
     Each alert is delivered at once, or never.
     """
@@ -171,7 +171,7 @@ def later(second: float) -> datetime:
     return NOW + timedelta(seconds=second)
 
 
-def test_an_alert_is_told_once_while_it_lasts_and_once_when_it_is_over() -> None:
+def test_an_alert_is_reported_once_at_its_beginning_and_once_at_its_end() -> None:
     told = Told()
     for second in range(0, 60, 15):
         told.at(second, down=True)
@@ -180,7 +180,7 @@ def test_an_alert_is_told_once_while_it_lasts_and_once_when_it_is_over() -> None
     assert told.said == [(0, "raised"), (60, "cleared")]
 
 
-def test_an_alert_that_reaches_nobody_is_raised_again_and_its_end_is_not_announced() -> None:
+def test_an_undelivered_alert_is_raised_again_and_its_end_is_not_reported() -> None:
     told = Told(delivered=False)
     for second in (0, 15, AGAIN_S - 1, AGAIN_S):
         told.at(second, down=True)
@@ -217,7 +217,7 @@ def test_after_a_restart_an_alert_that_was_not_delivered_is_raised_again_if_it_s
     assert (told.said, told.announced) == ([(2, "cleared")], [False])
 
 
-def test_what_comes_again_within_the_cooldown_is_told_when_it_is_over_if_it_still_holds() -> None:
+def test_a_repeated_alert_is_raised_after_the_cooldown_if_it_still_holds() -> None:
     told = Told()
     for second, down in ((0, True), (15, False), (30, True), (45, False), (60, True), (3_599, True), (3_600, True)):
         told.at(second, down=down)
@@ -225,14 +225,14 @@ def test_what_comes_again_within_the_cooldown_is_told_when_it_is_over_if_it_stil
     assert told.said == [(0, "raised"), (15, "cleared"), (3_600, "raised"), (3_615, "cleared")]
 
 
-def test_a_moment_in_which_nobody_knows_ends_nothing() -> None:
+def test_a_moment_without_a_known_condition_ends_no_alert() -> None:
     told = Told()
     for second, down in ((0, True), (15, None), (30, True), (45, None), (60, False)):
         told.at(second, down=down)
     assert told.said == [(0, "raised"), (60, "cleared")]
 
 
-def test_a_clock_that_is_set_back_silences_nothing() -> None:
+def test_a_clock_set_back_silences_no_alert() -> None:
     told = Told()
     told.at(0, down=True)
     told.at(15, down=False)
@@ -240,7 +240,7 @@ def test_a_clock_that_is_set_back_silences_nothing() -> None:
     assert told.said == [(0, "raised"), (15, "cleared"), (-365 * 86_400, "raised")]
 
 
-def test_since_is_the_beginning_and_not_when_it_was_told() -> None:
+def test_since_is_the_beginning_and_not_the_report() -> None:
     alerts = Alerts()
     for second, down in ((0, True), (15, False), (30, True), (3_600, True)):
         news = alerts.judge(AlertFacts({DOWN: "x"} if down else {}), later(second), COOLDOWN_S)
@@ -250,7 +250,7 @@ def test_since_is_the_beginning_and_not_when_it_was_told() -> None:
     assert raised.since == NOW + timedelta(seconds=30)
 
 
-def test_what_ends_is_told_while_something_else_lasts() -> None:
+def test_the_end_of_one_alert_is_reported_while_another_lasts() -> None:
     alerts, cost = Alerts(), AlertKey(AlertKind.COST)
     alerts.judge(AlertFacts({DOWN: "x", cost: "y"}), NOW, COOLDOWN_S)
     alerts.delivered(cost, NOW)
@@ -258,7 +258,7 @@ def test_what_ends_is_told_while_something_else_lasts() -> None:
     assert (type(over), over.kind, over.since) == (AlertCleared, "cost", NOW)
 
 
-def test_agents_that_are_removed_are_told_of_no_more_and_nothing_else_is_forgotten() -> None:
+def test_alerts_of_removed_agents_are_forgotten_and_others_are_not() -> None:
     agents = [
         AlertKey(kind, name) for kind in (AlertKind.AGENT_DOWN, AlertKind.FAILURE_RATE) for name in ("ava", "quinn")
     ]
@@ -278,7 +278,7 @@ def test_agents_that_are_removed_are_told_of_no_more_and_nothing_else_is_forgott
     ]
 
 
-def test_an_alert_and_its_end_name_the_agent_or_the_skill_that_they_are_about() -> None:
+def test_an_alert_and_its_end_name_their_agent_or_skill() -> None:
     alerts, facts = Alerts(), AlertFacts({AlertKey(kind, "it"): "x" for kind in AlertKind})
     about = {
         "failure_rate": ("it", None),
@@ -295,7 +295,7 @@ def test_an_alert_and_its_end_name_the_agent_or_the_skill_that_they_are_about() 
             alerts.delivered(key, NOW)
 
 
-def test_after_a_restart_nothing_is_told_twice_and_the_end_still_is() -> None:
+def test_after_a_restart_no_alert_is_repeated_and_its_end_is_reported() -> None:
     told = Told()
     raised = AlertRaised(at=NOW, kind="agent_down", subject="quinn", detail="unreachable", since=NOW)
     sent = NoticeDelivered(
@@ -312,7 +312,7 @@ def test_after_a_restart_nothing_is_told_twice_and_the_end_still_is() -> None:
     assert told.said == [(45, "cleared")]
 
 
-def test_after_a_restart_the_beginning_and_the_cooldown_are_those_of_before() -> None:
+def test_after_a_restart_the_beginning_and_the_cooldown_stay() -> None:
     begun, told_at, ended = (NOW + timedelta(seconds=second) for second in (0, 60, 600))
     raised = AlertRaised(at=told_at, kind="agent_down", subject="quinn", detail="", since=begun)
     sent = NoticeDelivered(
@@ -350,7 +350,7 @@ def test_beginnings_and_ends_alternate_and_beginnings_are_a_cooldown_apart(
     assert all(later - earlier >= 600 for earlier, later in pairwise(raised))
 
 
-def test_a_ledger_that_takes_no_writes_is_an_alert_of_its_own() -> None:
+def test_a_ledger_that_refuses_writes_is_an_alert() -> None:
     snapshot = dataclasses.replace(FleetHealth().snapshot(NOW, {}), storage="the disk is full")
     for settings, expected in ((AlertSettings(), {AlertKey(AlertKind.STORAGE)}), (AlertSettings(storage=False), set())):
         assert set(what_holds(settings, snapshot, {}, {}, {}).holding) == expected

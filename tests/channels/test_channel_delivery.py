@@ -1,4 +1,4 @@
-"""Notices on their way, on virtual time: order, retries, limits, and that one sink's trouble is nobody else's."""
+"""Delivery of notices on virtual time: order, retries, limits, and independence of the sinks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LOG = Destination(kind=SinkKind.LOG)
 
 @dataclass
 class Chat:
-    """A receiver of chats' webhooks: what came, when, and how it answers the n-th."""
+    """A receiver of chat webhooks: it records each message with its time, and numbers its responses."""
 
     answer: Callable[[int], int] = lambda n: 200
     bodies: list[bytes] = field(default_factory=list)
@@ -101,7 +101,7 @@ async def bench(
         yield Bench(made, events, chat, runtime.programs, network)
 
 
-async def test_every_sink_of_a_channel_is_told_once(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_every_sink_of_a_channel_gets_a_notice_once(runtime: Runtime, network: MemoryNetwork) -> None:
     async with bench(runtime, network, channel(SLACK, PAGE)) as b:
         b.channels.send("ops", noticed(text="all well"))
         await asyncio.sleep(1)
@@ -114,7 +114,7 @@ async def test_every_sink_of_a_channel_is_told_once(runtime: Runtime, network: M
         assert {event.correlation_id for event in b.events.recent()} == {"c-1"}
 
 
-async def test_a_command_gets_its_arguments_as_configured_and_nothing_of_ours(
+async def test_a_command_gets_its_configured_arguments_and_none_of_our_environment(
     runtime: Runtime, network: MemoryNetwork
 ) -> None:
     async with bench(runtime, network, channel(PAGE)) as b:
@@ -142,7 +142,7 @@ async def test_the_log_has_a_line_for_each_notice(
     assert "channel ops: ✓ news | all well" in [record.getMessage() for record in caplog.records]
 
 
-async def test_a_signed_webhook_verifies_and_every_try_of_one_has_the_same_id(
+async def test_a_signed_webhook_verifies_and_every_attempt_has_the_same_id(
     runtime: Runtime, network: MemoryNetwork
 ) -> None:
     hook = Destination(kind=SinkKind.WEBHOOK, url=f"{CHAT}/in", secret=b"s" * 32)
@@ -160,7 +160,7 @@ async def test_a_signed_webhook_verifies_and_every_try_of_one_has_the_same_id(
         assert json.loads(b.chat.bodies[0])["data"]["channel"] == "ops"
 
 
-async def test_a_chat_that_is_down_for_a_while_gets_the_notice_later_and_in_order(
+async def test_an_unreachable_chat_gets_the_notices_later_and_in_order(
     runtime: Runtime, network: MemoryNetwork
 ) -> None:
     async with bench(runtime, network, channel(SLACK), answer=lambda n: 500 if n <= 2 else 200) as b:
@@ -172,7 +172,7 @@ async def test_a_chat_that_is_down_for_a_while_gets_the_notice_later_and_in_orde
         assert (row.delivered, row.failed, row.failing_since) == (3, 0, None)
 
 
-async def test_a_sink_that_fails_is_shown_and_holds_up_no_other(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_failing_sink_is_shown_and_delays_no_other(runtime: Runtime, network: MemoryNetwork) -> None:
     async with bench(runtime, network, channel(SLACK, PAGE), answer=lambda n: 403) as b:
         b.channels.send("ops", noticed())
         await asyncio.sleep(1)
@@ -207,7 +207,9 @@ async def test_a_sink_that_works_again_is_not_shown_as_failing(runtime: Runtime,
 @pytest.mark.parametrize(
     "sink", [SLACK, PAGE, LOG, Destination(kind=SinkKind.DESKTOP)], ids=lambda sink: sink.kind.value
 )
-async def test_what_arrives_at_once_was_tried_once(runtime: Runtime, network: MemoryNetwork, sink: Destination) -> None:
+async def test_a_notice_delivered_at_once_took_one_attempt(
+    runtime: Runtime, network: MemoryNetwork, sink: Destination
+) -> None:
     async with bench(runtime, network, channel(sink)) as b:
         (row,) = b.channels.rows()[0].sinks
         assert (row.delivered, row.failed, row.left_out, row.waiting, row.last_at) == (0, 0, 0, 0, None)
@@ -219,7 +221,7 @@ async def test_what_arrives_at_once_was_tried_once(runtime: Runtime, network: Me
         assert row.last_at is not None
 
 
-async def test_a_notice_that_cannot_be_told_at_all_is_one_failed_try(
+async def test_an_unexpected_error_is_one_failed_attempt(
     runtime: Runtime, network: MemoryNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(programs: MemoryPrograms, program: Program) -> ProgramResult:
@@ -233,7 +235,7 @@ async def test_a_notice_that_cannot_be_told_at_all_is_one_failed_try(
         assert [(e.attempts, e.reason) for e in failed] == [(1, "LookupError")]
 
 
-async def test_a_command_that_failed_is_not_run_again(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_failed_command_is_not_run_again(runtime: Runtime, network: MemoryNetwork) -> None:
     async with bench(runtime, network, channel(PAGE)) as b:
         b.programs.result = ProgramResult(status=1, reason="ended with 1")
         b.channels.send("ops", noticed())
@@ -241,7 +243,7 @@ async def test_a_command_that_failed_is_not_run_again(runtime: Runtime, network:
         assert len(b.programs.runs) == 1
 
 
-async def test_five_are_told_at_once_then_one_every_two_seconds_and_of_more_than_a_hundred_the_oldest_is_left_out(
+async def test_five_notices_leave_at_once_then_one_every_two_seconds_and_past_a_hundred_the_oldest_is_dropped(
     runtime: Runtime, network: MemoryNetwork
 ) -> None:
     async with bench(runtime, network, channel(SLACK)) as b:
@@ -257,9 +259,7 @@ async def test_five_are_told_at_once_then_one_every_two_seconds_and_of_more_than
         assert b.chat.texts == [f"`✓ news {n}`" for n in range(10, 110)]
 
 
-async def test_what_waits_behind_a_notice_left_out_under_way_is_told_all_the_same(
-    runtime: Runtime, network: MemoryNetwork
-) -> None:
+async def test_notices_behind_a_dropped_one_under_way_are_delivered(runtime: Runtime, network: MemoryNetwork) -> None:
     async with bench(runtime, network, channel(PAGE)) as b:
         b.programs.took_s = 1.0
         b.channels.send("ops", noticed("news 0"))
@@ -273,7 +273,7 @@ async def test_what_waits_behind_a_notice_left_out_under_way_is_told_all_the_sam
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.5", "169.254.169.254", "::1"])
-async def test_a_name_that_leads_inside_is_not_called_unless_that_is_configured(
+async def test_a_name_with_a_private_address_is_called_only_if_configured_as_internal(
     runtime: Runtime, network: MemoryNetwork, address: str
 ) -> None:
     inner = Destination(kind=SinkKind.SLACK, url=SLACK.url, internal=True)
@@ -289,23 +289,21 @@ async def test_a_name_that_leads_inside_is_not_called_unless_that_is_configured(
         assert ("inner" in failed) is not local
 
 
-async def test_no_redirect_is_followed(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_redirect_of_a_sink_is_not_followed(runtime: Runtime, network: MemoryNetwork) -> None:
     async with bench(runtime, network, channel(SLACK), answer=lambda n: 307) as b:
         b.channels.send("ops", noticed())
         await asyncio.sleep(60)
         assert [reason for _, _, reason in b.told()] == ["HTTP 307"]
 
 
-async def test_a_channel_nobody_configured_tells_nobody(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_notice_for_an_unknown_channel_is_dropped(runtime: Runtime, network: MemoryNetwork) -> None:
     async with bench(runtime, network, channel(SLACK)) as b:
         b.channels.send("1469080556720623699", noticed())
         await asyncio.sleep(1)
         assert b.told() == []
 
 
-async def test_an_agent_tells_nobody_on_a_channel_that_does_not_list_it(
-    runtime: Runtime, network: MemoryNetwork
-) -> None:
+async def test_an_agent_cannot_use_a_channel_that_does_not_list_it(runtime: Runtime, network: MemoryNetwork) -> None:
     async with bench(runtime, network, channel(SLACK, agents=("quinn",))) as b:
         b.channels.send("ops", noticed("from ava"), owner="ava")
         b.channels.send("ops", noticed("from quinn"), owner="quinn")
@@ -315,7 +313,7 @@ async def test_an_agent_tells_nobody_on_a_channel_that_does_not_list_it(
         assert [event.attempts for event in b.events.recent() if isinstance(event, NoticeFailed)] == [0]
 
 
-async def test_a_change_of_the_file_counts_for_the_next_notice(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_change_of_the_file_applies_to_the_next_notice(runtime: Runtime, network: MemoryNetwork) -> None:
     async with bench(runtime, network, channel(SLACK)) as b:
         b.channels.send("ops", noticed("one"))
         await asyncio.sleep(1)
@@ -330,7 +328,7 @@ async def test_a_change_of_the_file_counts_for_the_next_notice(runtime: Runtime,
         assert b.channels.rows() == ()
 
 
-async def test_a_change_of_the_file_does_not_touch_what_a_sink_that_stays_is_told(
+async def test_a_change_of_the_file_does_not_touch_the_queue_of_a_sink_that_stays(
     runtime: Runtime, network: MemoryNetwork
 ) -> None:
     async with bench(runtime, network, channel(PAGE, LOG)) as b:
@@ -344,7 +342,7 @@ async def test_a_change_of_the_file_does_not_touch_what_a_sink_that_stays_is_tol
         assert [row.delivered for row in b.channels.rows()[0].sinks] == [2]
 
 
-async def test_what_waits_for_a_sink_that_was_removed_is_not_sent(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_notices_for_a_removed_sink_are_not_sent(runtime: Runtime, network: MemoryNetwork) -> None:
     async with bench(runtime, network, channel(SLACK), answer=lambda n: 500) as b:
         b.channels.send("ops", noticed())
         await asyncio.sleep(0.5)
@@ -353,7 +351,7 @@ async def test_what_waits_for_a_sink_that_was_removed_is_not_sent(runtime: Runti
         assert len(b.chat.at) == 1
 
 
-async def test_a_test_says_of_each_sink_how_it_went_after_one_try(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_test_reports_the_result_of_one_attempt_for_each_sink(runtime: Runtime, network: MemoryNetwork) -> None:
     async with bench(runtime, network, channel(SLACK, PAGE), answer=lambda n: 500) as b:
         results = await b.channels.test("ops")
         assert [(r.sink, r.attempts, r.reason) for r in results] == [
@@ -366,15 +364,13 @@ async def test_a_test_says_of_each_sink_how_it_went_after_one_try(runtime: Runti
         assert (slow.sink, slow.attempts, slow.reason) == ("command /usr/bin/page", 1, "no end within 12 s")
 
 
-async def test_a_test_of_a_channel_that_is_not_there_names_the_nearest(
-    runtime: Runtime, network: MemoryNetwork
-) -> None:
+async def test_a_test_of_an_unknown_channel_names_the_nearest(runtime: Runtime, network: MemoryNetwork) -> None:
     async with bench(runtime, network, channel(LOG)) as b:
         with pytest.raises(UnknownTarget, match="ops"):
             await b.channels.test("opps")
 
 
-async def test_leaving_waits_a_moment_for_notices_under_way_and_says_what_was_lost(
+async def test_leaving_waits_a_moment_for_notices_under_way_and_logs_the_lost_ones(
     runtime: Runtime, network: MemoryNetwork, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with bench(runtime, network, channel(PAGE)) as b:
@@ -392,7 +388,7 @@ async def test_leaving_waits_a_moment_for_notices_under_way_and_says_what_was_lo
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_leaving_that_is_broken_off_leaves_no_notice_under_way(
+async def test_an_interrupted_leaving_leaves_no_notice_under_way(
     runtime: Runtime, network: MemoryNetwork, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with bench(runtime, network) as b:
@@ -426,7 +422,7 @@ async def test_no_address_and_no_argument_is_in_a_log_an_event_or_a_row(
 
 
 @pytest.mark.sockets
-async def test_a_channel_outside_is_told_through_the_fleets_proxy_and_an_internal_one_is_not() -> None:
+async def test_an_external_channel_uses_the_fleets_proxy_and_an_internal_one_does_not() -> None:
     async with running_runtime() as runtime, connect_proxy({}, answer=b"HTTP/1.1 502 Bad Gateway\r\n\r\n") as proxy:
         events = EventLog(runtime.clock)
         inside = Destination(kind=SinkKind.SLACK, url=f"{proxy.url}/hook", internal=True)
@@ -441,7 +437,7 @@ async def test_a_channel_outside_is_told_through_the_fleets_proxy_and_an_interna
 
 
 @pytest.mark.sockets
-async def test_a_channel_with_the_companys_certificate_is_trusted_by_the_fleets_authorities(tmp_path: Path) -> None:
+async def test_a_channel_with_a_private_certificate_is_trusted_by_the_fleets_authorities(tmp_path: Path) -> None:
     async def take(peer: Peer) -> None:
         await peer.reply()
 

@@ -1,4 +1,4 @@
-"""The channels of agents.yaml: what is taken, what is refused where, and that no address and no secret is repeated."""
+"""The channels of agents.yaml: accepted and refused entries, and addresses and secrets that no error repeats."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def refused(line: str, **env: str) -> str:
     return refusal(f"  ops:\n    sinks:\n      - {{{line}}}\n", **env)
 
 
-def test_every_kind_of_sink_is_taken_with_all_its_keys() -> None:
+def test_every_kind_of_sink_is_read_with_all_its_keys() -> None:
     found = sinks(
         "kind: log",
         f"kind: discord, url: '{URL}'",
@@ -56,7 +56,7 @@ def test_every_kind_of_sink_is_taken_with_all_its_keys() -> None:
     )
 
 
-def test_sinks_are_taken_up_to_their_limits() -> None:
+def test_sinks_up_to_their_limits_are_read() -> None:
     found = sinks(
         *[f"kind: discord, url: '{URL}{n}'" for n in range(7)],
         f"kind: command, argv: [{', '.join(['page'] * 32)}], timeoutMs: 60000",
@@ -67,12 +67,12 @@ def test_sinks_are_taken_up_to_their_limits() -> None:
 
 
 @pytest.mark.parametrize("host", ["8.8.8.8", "[2606:4700::1111]", "chat.example:8443"])
-def test_a_public_address_is_taken(host: str) -> None:
+def test_a_public_address_is_accepted(host: str) -> None:
     assert sinks(f"kind: slack, url: 'https://{host}/x'")[0].url == f"https://{host}/x"
 
 
 @pytest.mark.parametrize("host", ["localhost", "10.1.2.3", "[::1]"])
-def test_a_private_address_is_taken_where_it_is_said_to_be_internal(host: str) -> None:
+def test_a_private_address_is_accepted_if_it_is_marked_as_internal(host: str) -> None:
     assert sinks(f"kind: slack, url: 'http://{host}/x', internal: true")[0].internal
 
 
@@ -88,7 +88,7 @@ def test_an_address_comes_from_the_environment_and_a_sink_given_twice_counts_onc
     assert "CHAT_URL" in refused(line)
 
 
-def test_channels_with_every_line_commented_out_are_none() -> None:
+def test_channels_with_every_line_commented_out_are_empty() -> None:
     assert parse_fleet("agents: []\nchannels:\n  # ops:\n", env={}).channels == {}
     assert parse_fleet("agents: []\n", env={}).channels == {}
 
@@ -124,7 +124,7 @@ def test_channels_with_every_line_commented_out_are_none() -> None:
         ("kind: command, argv: [page], shell: true", "unknown key 'shell'"),
     ],
 )
-def test_a_wrong_sink_is_told_with_its_place_and_what_it_should_be(line: str, said: str) -> None:
+def test_a_wrong_sink_is_reported_with_its_place_and_the_expected_value(line: str, said: str) -> None:
     assert said in refused(line)
 
 
@@ -139,7 +139,7 @@ def test_a_wrong_sink_is_told_with_its_place_and_what_it_should_be(line: str, sa
         ("  ops:\n", "'ops' must be a mapping"),
     ],
 )
-def test_a_wrong_channel_is_told_with_its_place_and_what_it_should_be(text: str, said: str) -> None:
+def test_a_wrong_channel_is_reported_with_its_place_and_the_expected_value(text: str, said: str) -> None:
     assert said in refusal(text)
 
 
@@ -160,7 +160,7 @@ def test_no_address_and_no_secret_is_repeated_in_an_error(text: str) -> None:
     assert "canary" not in refusal(text, HOOK="whsec_canary")
 
 
-def test_what_may_be_a_credential_is_in_no_value_that_is_shown() -> None:
+def test_a_possible_credential_is_in_no_value_that_is_shown() -> None:
     found = parse(
         f"  ops:\n    sinks: [{{kind: webhook, url: '{URL}', secretEnv: HOOK}}, "
         "{kind: command, argv: [/usr/bin/page, --token=canary]}]\n",
@@ -171,7 +171,7 @@ def test_what_may_be_a_credential_is_in_no_value_that_is_shown() -> None:
     assert Destination(kind=SinkKind.DESKTOP).shown == "desktop"
 
 
-def test_the_variable_of_a_signing_secret_is_filled_in_nowhere() -> None:
+def test_the_variable_of_a_signing_secret_is_not_filled_in_anywhere() -> None:
     line = "kind: webhook, url: 'https://chat.example/${HOOK}', secretEnv: HOOK"
     assert "HOOK" in refused(line, HOOK=SECRET)
 
@@ -187,7 +187,7 @@ def test_ceremonies_of_an_agent_may_use_only_channels_that_list_it(
     assert bool(channel.refusal(owner)) is refused
 
 
-def test_questions_go_to_channels_that_are_there() -> None:
+def test_questions_need_channels_that_exist() -> None:
     text = "  ops: {sinks: [{kind: log}]}\nfleet: {question_channels: [ops], question_link: '%s'}\n"
     settings = parse(text % "https://hub.example/inbox/{questionId}?of={correlationId}").settings
     assert settings.question_channels == ("ops",)
@@ -210,13 +210,13 @@ def test_questions_go_to_channels_that_are_there() -> None:
         ("https://hub.example/questionId}", "takes {questionId} and {correlationId} alone"),
     ],
 )
-def test_a_link_for_everybody_on_a_channel_holds_no_credential(link: str, said: str) -> None:
+def test_a_public_link_on_a_channel_contains_no_credential(link: str, said: str) -> None:
     found = refusal(f"fleet:\n  question_link: '{link}'\n")
     assert f"4:18: 'question_link' {said}" in found
     assert "canary" not in found
 
 
-def test_a_change_of_channels_is_named_and_no_change_is_not() -> None:
+def test_a_change_of_channels_is_named_and_an_equal_file_is_no_change() -> None:
     def config(**more: Any) -> FleetConfig:
         return FleetConfig(agents=(), channels={"ops": Channel(channel_id="ops", sinks=(), **more)})
 
@@ -231,7 +231,7 @@ def test_a_change_of_channels_is_named_and_no_change_is_not() -> None:
         ("{knd: log}", "item 1 of 'sinks' has no kind (is 'knd' meant to be it? one of "),
     ],
 )
-def test_a_sink_without_its_kind_is_told_which_there_are(written: str, says: str) -> None:
+def test_a_sink_without_its_kind_is_an_error_that_lists_the_kinds(written: str, says: str) -> None:
     with pytest.raises(ConfigError) as raised:
         parse(f"  ops:\n    sinks: [{written}]\n")
     told = str(raised.value)

@@ -1,4 +1,4 @@
-"""How a notice is put: what an agent says calls nobody, formats nothing, and stays inside its marks."""
+"""The form of a notice: an agent's text mentions nobody, formats nothing, and stays inside its marks."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def noticed(headline: str = "quinn asks", text: str = "which branch?", **more: A
 
 
 def chat_parts(content: str) -> tuple[str, str, str]:
-    """Headline, text and the rest of a chat's message; fails if anything stands outside the marks."""
+    """The headline, the text and the rest of a chat message; fails if a character stands outside the marks."""
     found = re.fullmatch(r"`([^`\n]+)`\n```\n([^`]*)\n```(?:\n(.*))?", content, re.DOTALL)
     assert found, content
     return found[1], found[2], found[3] or ""
 
 
-def test_a_program_reads_the_headline_the_text_the_command_and_the_link() -> None:
+def test_a_program_gets_the_headline_the_text_the_command_and_the_link() -> None:
     notice = noticed(command="fleetsim inbox reply q-1", link="https://hub.example/q-1")
     expected = "? quinn asks\n\nwhich branch?\n\nfleetsim inbox reply q-1\nhttps://hub.example/q-1\n"
     assert put.plain(notice) == expected
     assert put.plain(noticed(text="")) == "? quinn asks\n"
 
 
-def test_a_chat_shows_the_same_inside_code_marks() -> None:
+def test_a_chat_gets_the_same_inside_code_marks() -> None:
     notice = noticed(command="fleetsim inbox reply q-1", link="https://hub.example/q-1")
     expected = "`? quinn asks`\n```\nwhich branch?\n```\n`fleetsim inbox reply q-1`\nhttps://hub.example/q-1"
     assert put.discord(notice) == {"content": expected, "allowed_mentions": {"parse": []}, "flags": 4}
@@ -49,7 +49,7 @@ def test_a_chat_shows_the_same_inside_code_marks() -> None:
 
 
 @pytest.mark.parametrize("kind", ["discord", "slack"])
-def test_what_an_agent_says_calls_nobody_and_formats_nothing(kind: str) -> None:
+def test_an_agents_text_mentions_nobody_and_formats_nothing(kind: str) -> None:
     notice = noticed(headline=HOSTILE, text=HOSTILE)
     content = put.discord(notice)["content"] if kind == "discord" else put.slack(notice)["text"]
     headline, text, rest = chat_parts(content)
@@ -63,7 +63,7 @@ def test_what_an_agent_says_calls_nobody_and_formats_nothing(kind: str) -> None:
         assert "&lt;!channel&gt;" in text
 
 
-def test_slack_links_nothing_up_and_looks_no_name_up() -> None:
+def test_slack_resolves_no_links_and_no_names() -> None:
     told = put.slack(noticed())
     assert (told["link_names"], told["unfurl_links"], told["unfurl_media"]) == (False, False, False)
 
@@ -74,13 +74,13 @@ def test_a_log_line_is_one_line() -> None:
     assert put.log_line(noticed(headline="h" * 500, text="t" * 800)) == f"? {'h' * 199}… | {'t' * 499}…"
 
 
-def test_a_notification_is_short_and_says_what_to_type() -> None:
+def test_a_notification_is_short_and_contains_the_command() -> None:
     title, text = put.desktop_texts(noticed(headline="h" * 500, text="t" * 500, command="fleetsim inbox reply q-1"))
     assert len(title) == 100
     assert text == "t" * 239 + "…\nfleetsim inbox reply q-1"
 
 
-def test_a_program_of_ones_own_gets_type_time_and_facts() -> None:
+def test_a_webhook_contains_type_time_and_facts() -> None:
     notice = noticed(correlation_id="c-1", facts={"questionId": "q-1"}, command="x")
     assert (
         put.webhook(replace(notice, link="https://hub.example/q-1"), "ops")["data"]["link"] == "https://hub.example/q-1"
@@ -101,7 +101,7 @@ def test_a_program_of_ones_own_gets_type_time_and_facts() -> None:
 
 
 @given(st.text(), st.text())
-def test_no_text_breaks_out_of_its_marks_or_passes_a_limit(headline: str, text: str) -> None:
+def test_no_text_leaves_its_marks_or_passes_a_limit(headline: str, text: str) -> None:
     notice = noticed(
         headline="h" + headline, text="t" + text * 5, command="c" * 200, link="https://h.example/" + "l" * 200
     )
@@ -115,7 +115,7 @@ def test_no_text_breaks_out_of_its_marks_or_passes_a_limit(headline: str, text: 
     assert "\n" not in put.log_line(notice)
 
 
-def test_a_long_text_is_cut_and_says_so_and_discord_counts_in_its_own_way() -> None:
+def test_a_long_text_is_cut_with_a_mark_and_discord_counts_in_its_own_way() -> None:
     notice = noticed(text="\N{GRINNING FACE}" * 5_000, headline="x" * 500)
     assert put.webhook(notice, "ops")["data"]["text"] == "\N{GRINNING FACE}" * 999 + "…"
     content = put.discord(notice)["content"]

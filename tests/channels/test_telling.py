@@ -1,4 +1,4 @@
-"""What people are told of each kind of event, whole: the words, what to type next, and the facts for programs."""
+"""The whole notice for each kind of event: its words, the next command, and the facts for programs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ran(status: str = "success", *, error: str = "", **more: Any) -> CeremonyCom
     return CeremonyCompleted(at=AT, ceremony_id="digest", run_id="r-1", status=status, error=error, **told)
 
 
-def test_a_run_is_told_with_every_fact() -> None:
+def test_the_notice_of_a_run_has_every_fact() -> None:
     facts = {"ceremonyId": "digest", "runId": "r-1", "skill": "report", "durationMs": 1_540}
     done = {"correlationId": "c-1", "agent": "quinn", "state": "completed", "success": True, "costUsd": 0.25}
     assert of_run(ran(), [outcome()]) == Notice(
@@ -73,7 +73,7 @@ def test_a_run_is_told_with_every_fact() -> None:
     )
 
 
-def test_a_run_of_a_ceremony_that_is_gone_is_told_by_its_id() -> None:
+def test_a_run_of_a_removed_ceremony_is_named_by_its_id() -> None:
     assert of_run(ran(name="", skill=None, duration_ms=None), []).headline == "digest: success (, nobody)"
 
 
@@ -92,12 +92,12 @@ def test_a_run_of_a_ceremony_that_is_gone_is_told_by_its_id() -> None:
     ],
     ids=["nobody", "one", "a reason", "two", "ten", "twelve"],
 )
-def test_the_text_is_what_was_answered_or_why_it_was_not(outcomes: list[Outcome], text: str) -> None:
+def test_the_text_is_the_answer_or_the_reason_for_its_absence(outcomes: list[Outcome], text: str) -> None:
     assert of_run(ran(error="why not"), outcomes).text == text
 
 
 @pytest.mark.parametrize("count", [2, 3, 10])
-def test_of_several_long_answers_each_has_a_part_and_together_they_fit(count: int) -> None:
+def test_several_long_answers_share_the_limit(count: int) -> None:
     text = of_run(ran(), [outcome(agent=f"{n}" * 64, text="x" * 2_000) for n in range(count)]).text
     assert TEXT_CHARS_MAX - 40 * count < len(text) <= TEXT_CHARS_MAX
     assert [line[:64] for line in text.splitlines()] == [f"{n}" * 64 for n in range(count)]
@@ -113,7 +113,7 @@ def test_of_several_long_answers_each_has_a_part_and_together_they_fit(count: in
         (CeremonySkipped, {"why": "busy", "count": 3}, "skipped", "skipped, 3 slots", "busy", 3),
     ],
 )
-def test_a_slot_that_fired_late_or_not_at_all_is_told_with_every_fact(
+def test_the_notice_of_a_late_or_missed_slot_has_every_fact(
     kind: Any, members: dict[str, Any], status: str, headline: str, why: str, slots: int
 ) -> None:
     known = {"ceremony_id": "digest", "name": "Daily digest", "skill": "report", "correlation_id": "r-1", **members}
@@ -141,7 +141,7 @@ def about() -> dict[str, Any]:
     return {"at": AT, "agent": "quinn", "skill": "ask", "question_id": "q-1", "correlation_id": "c-1"}
 
 
-def test_a_question_is_told_with_every_fact_from_its_asking_to_its_end() -> None:
+def test_the_notice_of_a_question_has_every_fact_from_asking_to_its_end() -> None:
     facts = {"questionId": "q-1", "agent": "quinn", "skill": "ask"}
     until, link = "until 2026-03-01 14:00Z", "https://hub.example/q-1?of=c-1"
     command = 'fleetsim inbox reply q-1 "your answer"'
@@ -178,7 +178,7 @@ def test_a_question_is_told_with_every_fact_from_its_asking_to_its_end() -> None
     )
 
 
-def test_a_question_says_what_it_needs_and_how_that_is_given() -> None:
+def test_a_question_contains_the_expected_form_and_the_command_to_answer() -> None:
     notice = of_question(asked(kind="auth-required", asks_for_data=True, expires_at=None, correlation_id=None), LINK)
     assert (notice.headline, notice.facts["expiresAt"]) == ("quinn (ask) needs credentials", None)
     assert notice.command == "fleetsim inbox reply q-1 --data '{…}'"
@@ -186,7 +186,7 @@ def test_a_question_says_what_it_needs_and_how_that_is_given() -> None:
     assert of_question(asked(agent=None, skill=None)).headline.startswith("an agent () asks, until")
 
 
-def test_an_alert_and_its_end_are_told_with_every_fact() -> None:
+def test_the_notice_of_an_alert_and_its_end_has_every_fact() -> None:
     known = {"at": AT, "kind": "agent_down", "subject": "quinn", "since": AT}
     facts = {"alert": "agent_down", "subject": "quinn", "since": TOLD_AT}
     assert of_alert(AlertRaised(**known, detail="unreachable")) == Notice(
@@ -221,7 +221,7 @@ def test_an_alert_and_its_end_are_told_with_every_fact() -> None:
         ("ceremony_missed", "digest", "alert: ceremony digest missed its time", "fleetsim ceremony list"),
     ],
 )
-def test_an_alert_says_what_is_wrong_and_where_to_look(kind: str, subject: str, headline: str, command: str) -> None:
+def test_an_alert_names_the_fault_and_the_next_command(kind: str, subject: str, headline: str, command: str) -> None:
     notice = of_alert(AlertRaised(at=AT, kind=kind, subject=subject, detail="the figures", since=AT))
     assert (notice.kind, notice.headline, notice.text, notice.command) == ("alert", headline, "the figures", command)
 
@@ -238,7 +238,7 @@ def test_an_alert_says_what_is_wrong_and_where_to_look(kind: str, subject: str, 
         (150 * 60, " (it lasted 2 h 30 min)"),
     ],
 )
-def test_a_recovery_says_how_long_it_lasted(seconds: float | None, said: str) -> None:
+def test_a_recovery_gives_the_length_of_the_alert(seconds: float | None, said: str) -> None:
     since = None if seconds is None else AT - timedelta(seconds=seconds)
     notice = of_alert(AlertCleared(at=AT, kind="agent_down", subject="quinn", since=since))
     assert (notice.kind, notice.headline) == ("recovery", f"over: quinn is down{said}")

@@ -32,7 +32,7 @@ ORIGIN = "http://quinn:7870"
 
 
 class CardServer:
-    """An agent that only has a card, and remembers who asked for it."""
+    """An agent that has only a card, and records the requests for it."""
 
     def __init__(self, skills: tuple[str, ...] = ("echo",), **capabilities: bool) -> None:
         self.skills = skills
@@ -110,7 +110,7 @@ async def test_a_card_is_fetched_at_once_and_then_every_ten_minutes_give_or_take
 
 
 @pytest.mark.parametrize(("status", "there"), [(401, True), (404, True), (499, True), (500, False), (503, False)])
-async def test_an_agent_with_configured_skills_that_has_no_card_is_there_and_a_broken_one_is_not(
+async def test_an_agent_with_configured_skills_is_reachable_without_a_card_but_not_if_it_is_broken(
     runtime: Runtime, network: MemoryNetwork, status: int, there: bool
 ) -> None:
     ground = Ground(runtime, network, skills=(SkillEntry(name="echo"),))
@@ -159,7 +159,7 @@ async def test_the_legacy_path_is_tried_second(ground: Ground) -> None:
     assert [path for _, path, _ in ground.server.asked][-2:] == list(CARD_PATHS)
 
 
-async def test_a_card_that_changes_adds_and_removes_skills_and_flags(ground: Ground) -> None:
+async def test_a_changed_card_adds_and_removes_skills_and_flags(ground: Ground) -> None:
     ground.server.capabilities = {"streaming": True, "pushNotifications": True}
     async with ground.broker() as broker:
         await asyncio.sleep(1)
@@ -194,7 +194,7 @@ async def test_pinned_skills_route_without_a_card_and_survive_one_that_lacks_the
         assert broker.offers() == {"quinn": ("sitrep",)}
 
 
-async def test_the_last_good_card_stays_in_use_and_says_why_it_is_stale(ground: Ground) -> None:
+async def test_the_last_good_card_stays_in_use_with_the_reason_why_it_is_stale(ground: Ground) -> None:
     async with ground.broker() as broker:
         await asyncio.sleep(1)
         ground.network.down(ORIGIN)
@@ -211,7 +211,7 @@ async def test_the_last_good_card_stays_in_use_and_says_why_it_is_stale(ground: 
     assert ground.said("agent.card.failed")[0]["stale"] is True
 
 
-async def test_a_card_that_is_no_card_keeps_the_last_good_one(ground: Ground) -> None:
+async def test_an_invalid_card_keeps_the_last_good_one(ground: Ground) -> None:
     async with ground.broker() as broker:
         await asyncio.sleep(1)
         ground.server.status = 201
@@ -221,7 +221,7 @@ async def test_a_card_that_is_no_card_keeps_the_last_good_one(ground: Ground) ->
         assert view.reachable
 
 
-async def test_the_credential_and_the_configured_headers_go_with_the_card_request(
+async def test_the_credential_and_the_configured_headers_are_sent_with_the_card_request(
     runtime: Runtime, network: MemoryNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QUINN_KEY", "canary-7")
@@ -247,7 +247,7 @@ async def test_the_configured_address_wins_over_the_advertised_one(ground: Groun
     assert updated.level is Level.WARN
 
 
-async def test_a_card_is_taken_up_again_after_a_restart_while_the_agent_is_away(ground: Ground) -> None:
+async def test_a_remembered_card_is_used_after_a_restart_while_the_agent_is_away(ground: Ground) -> None:
     async with open_ledger(None, clock=ground.runtime.clock, storage="inline") as ledger:
         async with ground.broker(ledger=ledger):
             await asyncio.sleep(1)
@@ -306,7 +306,7 @@ async def test_a_disabled_agent_is_neither_fetched_nor_offered(runtime: Runtime,
     assert ground.server.asked == []
 
 
-async def test_hurrying_fetches_before_the_card_is_due(ground: Ground) -> None:
+async def test_hurry_fetches_a_card_before_it_is_due(ground: Ground) -> None:
     async with ground.broker() as broker:
         await asyncio.sleep(10)
         broker.hurry("quinn")
@@ -336,7 +336,7 @@ async def test_an_unknown_agent_is_an_error(ground: Ground) -> None:
         ground.broker().view("nobody")
 
 
-async def test_it_is_told_how_long_a_card_took_and_so_many_of_its_skills_are_offered(ground: Ground) -> None:
+async def test_the_time_of_a_card_is_reported_and_at_most_500_of_its_skills_are_offered(ground: Ground) -> None:
     ground.server.skills = tuple(f"s{n}" for n in range(501))
     ground.network.fault(SlowStart(seconds=0.25), Match(), times=1)
     await asyncio.sleep(7)
@@ -352,7 +352,7 @@ async def test_it_is_told_how_long_a_card_took_and_so_many_of_its_skills_are_off
     ("own_ms", "fleet_s", "total_s"),
     [(None, 15.0, 15.0), (None, 4.0, 4.0), (12_000, 4.0, 12.0)],
 )
-async def test_a_call_may_take_as_long_as_its_agent_has_or_else_the_fleet(
+async def test_the_limit_of_a_call_is_the_agents_or_else_the_fleets(
     runtime: Runtime, network: MemoryNetwork, own_ms: int | None, fleet_s: float, total_s: float
 ) -> None:
     ground = Ground(runtime, network, timeout_ms=own_ms)

@@ -1,4 +1,4 @@
-"""Places where agents were, cards of an earlier run, and what is told of a card that changed or failed."""
+"""Former places of agents, cards of an earlier run, and the events of a card that changed or failed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOVED = AgentEntry(name="quinn", url="http://moved:1/a2a")
 
 
 class Watched(AgentClient):
-    """Says whether, and how often, it was closed."""
+    """Records whether, and how often, it was closed."""
 
     closings = 0
 
@@ -66,7 +66,7 @@ def place(runtime: Runtime, network: MemoryNetwork) -> Place:
     return Place(runtime, network)
 
 
-async def test_a_place_is_kept_for_a_minute_after_the_last_work_there(place: Place) -> None:
+async def test_a_former_place_is_kept_for_a_minute_after_its_last_work(place: Place) -> None:
     broker = place.broker
     async with broker:
         broker.apply(FleetConfig(agents=(MOVED,)))
@@ -90,7 +90,7 @@ async def test_a_place_is_kept_for_a_minute_after_the_last_work_there(place: Pla
 
 
 @pytest.mark.parametrize("agents", [(), (MOVED,)], ids=["gone", "moved"])
-async def test_work_where_an_agent_was_goes_on_as_its_entry_of_then_says(
+async def test_work_at_a_former_place_keeps_the_settings_of_that_time(
     runtime: Runtime, network: MemoryNetwork, agents: tuple[AgentEntry, ...]
 ) -> None:
     async with Place(runtime, network, replace(ENTRY, timeout_ms=7_000)).broker as broker:
@@ -98,7 +98,7 @@ async def test_work_where_an_agent_was_goes_on_as_its_entry_of_then_says(
         assert broker.entry("quinn", URL).timeout_s == 7.0
 
 
-async def test_a_card_is_asked_for_where_it_was_and_looked_for_everywhere_once_an_hour(place: Place) -> None:
+async def test_a_card_is_read_at_its_place_and_searched_everywhere_once_an_hour(place: Place) -> None:
     async with place.broker:
         await asyncio.sleep(3 * 3_600 + 60)
     asked = [(at_s, path) for at_s, path, _ in place.server.asked]
@@ -111,7 +111,7 @@ async def test_a_card_is_asked_for_where_it_was_and_looked_for_everywhere_once_a
     assert len(read) in range(16, 21), "and every ten minutes it is read where it is"
 
 
-async def test_a_card_that_appears_below_the_path_is_taken_within_the_hour(place: Place) -> None:
+async def test_a_card_that_appears_below_the_path_is_used_within_the_hour(place: Place) -> None:
     async with place.broker as broker:
         await asyncio.sleep(1)
         place.server.paths = ("/a2a/.well-known/agent-card.json", *place.server.paths)
@@ -122,7 +122,7 @@ async def test_a_card_that_appears_below_the_path_is_taken_within_the_hour(place
         assert choice.url == f"{URL}/rpc", "a mounted agent is called where its card says"
 
 
-async def test_a_card_is_looked_for_everywhere_after_a_failure_and_when_it_is_wanted_now(place: Place) -> None:
+async def test_a_card_is_searched_everywhere_after_a_failure_and_on_demand(place: Place) -> None:
     below = "/a2a/.well-known/agent-card.json"
     async with place.broker as broker:
         await asyncio.sleep(700)
@@ -142,7 +142,7 @@ async def test_a_card_is_looked_for_everywhere_after_a_failure_and_when_it_is_wa
         assert [path for _, path, _ in place.server.asked].count(below) == 4
 
 
-async def test_the_card_of_a_place_is_fetched_anew_for_its_client_alone(place: Place) -> None:
+async def test_the_card_of_a_former_place_is_fetched_again_for_its_client_only(place: Place) -> None:
     async with place.broker as broker:
         await asyncio.sleep(1)
         broker.apply(FleetConfig(agents=(MOVED,)))
@@ -157,7 +157,7 @@ async def test_the_card_of_a_place_is_fetched_anew_for_its_client_alone(place: P
         assert (await broker.refresh("quinn", URL)).card == view.card, "a failure leaves what was known"
 
 
-async def test_work_of_an_agent_elsewhere_or_of_nobody_has_a_bare_entry_there(place: Place) -> None:
+async def test_an_entry_for_another_address_has_no_pinned_addresses_or_headers(place: Place) -> None:
     moved = replace(ENTRY, rpc_url=f"{ORIGIN}/rpc", card_url=f"{ORIGIN}/card", headers={"x-team": "blue"}, tags=("t",))
     place.broker.apply(FleetConfig(agents=(moved,)))
     there = place.broker.entry("quinn", "http://elsewhere:1/a2a")
@@ -168,7 +168,7 @@ async def test_work_of_an_agent_elsewhere_or_of_nobody_has_a_bare_entry_there(pl
     await asyncio.sleep(0)
 
 
-async def test_an_agent_that_speaks_otherwise_is_asked_for_its_card_at_once_and_only_then(place: Place) -> None:
+async def test_an_agent_that_speaks_another_dialect_has_its_card_read_once(place: Place) -> None:
     async with place.broker as broker:
         await asyncio.sleep(1)
         fetched = len(place.server.times())
@@ -182,7 +182,7 @@ async def test_an_agent_that_speaks_otherwise_is_asked_for_its_card_at_once_and_
             assert (broker.client("quinn").spoken, len(place.server.times())) == ("1.0", fetched + 1)
 
 
-async def test_a_card_is_recorded_when_it_is_another(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_card_is_recorded_when_it_changes(runtime: Runtime, network: MemoryNetwork) -> None:
     async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
         place = Place(runtime, network, ledger=ledger)
         dates = []
@@ -198,9 +198,7 @@ async def test_a_card_is_recorded_when_it_is_another(runtime: Runtime, network: 
         assert snapshot.found_at == f"{ORIGIN}/.well-known/agent-card.json"
 
 
-async def test_a_remembered_card_that_is_of_no_use_keeps_no_other_back(
-    runtime: Runtime, network: MemoryNetwork
-) -> None:
+async def test_an_unusable_remembered_card_does_not_delay_others(runtime: Runtime, network: MemoryNetwork) -> None:
     async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
         async with Place(runtime, network, ledger=ledger).broker:
             await asyncio.sleep(1)

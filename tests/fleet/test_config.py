@@ -70,7 +70,7 @@ EVERY_KEY = """\
 
 
 @pytest.mark.slow
-def test_a_fleet_may_be_as_large_as_its_own_limit_says() -> None:
+def test_a_fleet_up_to_its_size_limit_is_read() -> None:
     assert {line.split(":")[0].strip(" -") for line in EVERY_KEY.splitlines()} == {
         to_camel(key.name) for key in fields(AgentFile)
     }
@@ -86,7 +86,7 @@ def test_a_file_of_more_than_two_thousand_bytes_for_each_agent_is_refused_unread
     assert "large" in refusal(ONE + padding + "#")
 
 
-def test_the_seeds_fleet_is_read_as_it_stands() -> None:
+def test_the_seeds_fleet_is_read_unchanged() -> None:
     config = parse_fleet(SEED, env=ENV)
     assert config.agents == (
         AgentEntry(
@@ -179,11 +179,11 @@ def test_no_secret_is_in_the_values() -> None:
         ("agents: [\n", "agents.yaml:"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(text: str, says: str) -> None:
+def test_an_error_is_named_with_its_place(text: str, says: str) -> None:
     assert says in refusal(text)
 
 
-def test_several_problems_are_told_together() -> None:
+def test_several_problems_are_reported_together() -> None:
     said = refusal(ONE.replace("http://h/a2a", "nowhere") + "  - name: a\n    url: http://h\n")
     assert "agents.yaml:3:10" in said
     assert "agents.yaml:4:11" in said
@@ -210,7 +210,7 @@ def test_a_missing_credential_disables_that_agent_with_a_warning_and_the_others_
     assert "export AVA_API_KEY=…" in warning
 
 
-def test_a_default_stands_in_for_an_unset_variable() -> None:
+def test_a_default_replaces_an_unset_variable() -> None:
     assert parse(ONE.replace("http://h", "${H_URL:-http://d:1}")).agents[0].url == "http://d:1/a2a"
 
 
@@ -224,7 +224,7 @@ def test_a_secret_is_never_filled_into_a_value_that_is_shown(name: str, place: s
 
 
 @pytest.mark.parametrize("name", ["FUNC_KEY", "FUNC", "AVA_API_KEY"])
-def test_a_header_holds_any_variable_and_shows_none(name: str) -> None:
+def test_a_header_accepts_any_variable_and_shows_none(name: str) -> None:
     config = parse(
         ONE + f"    apiKeyEnv: AVA_API_KEY\n    headers: {{x-functions-key: '${{{name}}}'}}\n",
         **{name: "canary-7", "AVA_API_KEY": "canary-7"},
@@ -233,7 +233,7 @@ def test_a_header_holds_any_variable_and_shows_none(name: str) -> None:
     assert "canary-7" not in repr(config)
 
 
-def test_a_variable_named_as_a_credential_is_not_filled_in_elsewhere() -> None:
+def test_a_variable_used_as_a_credential_is_not_filled_in_elsewhere() -> None:
     said = refusal(ONE.replace("http://h", "http://h/${A_THING}") + "    apiKeyEnv: A_THING\n", A_THING="canary-3")
     assert "A_THING" in said
     assert "canary-3" not in said
@@ -244,7 +244,7 @@ def test_only_addresses_headers_and_variable_names_are_filled_in() -> None:
     assert "canary-4" not in repr(config)
 
 
-def test_a_secret_written_where_a_name_belongs_is_refused_without_repeating_it() -> None:
+def test_a_secret_in_place_of_a_variable_name_is_refused_without_repeating_it() -> None:
     said = refusal(ONE + "    apiKeyEnv: sk-canary-5\n")
     assert "'apiKeyEnv'" in said
     assert "canary-5" not in said
@@ -284,7 +284,7 @@ def test_pinned_addresses_are_at_the_origin_of_the_agent_and_filled_in_like_it()
             assert "secret" not in told
 
 
-def test_the_fleets_proxy_is_for_agents_elsewhere_without_one_of_their_own() -> None:
+def test_the_fleets_proxy_is_used_for_external_agents_without_one_of_their_own() -> None:
     entries = {
         "plain": "url: https://a.example",
         "here": "url: http://localhost:9000",
@@ -310,7 +310,7 @@ def test_the_fleets_proxy_is_for_agents_elsewhere_without_one_of_their_own() -> 
     assert agent.way.proxy == Proxy()
 
 
-def test_the_fleets_authorities_are_for_channels_and_for_agents_without_their_own() -> None:
+def test_the_fleets_authorities_apply_to_channels_and_to_agents_without_their_own() -> None:
     text = ONE + "  - {name: own, url: 'https://b.example', ca: own.pem}\nfleet: {ca: '${CA}'}\n"
     config = parse_fleet(text, source="fleet/agents.yaml", env={"CA": "company.pem"})
     ways = (config.way, *(agent.way for agent in config.agents))

@@ -1,4 +1,4 @@
-"""agents.yaml as values: what each key becomes, what is left out, and what differs between two versions of the file."""
+"""agents.yaml as values: the field of each key, omitted keys, and the differences between two versions of the file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def problems(text: str, *, strict: bool = False, **env: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_a_file_that_says_nothing_more_is_an_agent_and_a_fleet_with_every_default() -> None:
+def test_a_minimal_file_is_an_agent_and_a_fleet_with_every_default() -> None:
     assert parse(ONE) == FleetConfig(agents=(AgentEntry(name="a", url="http://h/a2a"),), settings=FleetSettings())
 
 
@@ -103,7 +103,7 @@ def test_every_key_of_the_fleet_is_in_its_settings() -> None:
 
 
 @pytest.mark.parametrize("key", ["headers", "skills", "tags"])
-def test_a_key_whose_items_are_all_commented_out_holds_nothing(key: str) -> None:
+def test_a_key_with_every_item_commented_out_is_empty(key: str) -> None:
     assert parse(f"{ONE}    {key}:\n      # one\n").agents == parse(ONE).agents
     assert parse("agents:\n  # nobody\n").agents == ()
 
@@ -111,7 +111,7 @@ def test_a_key_whose_items_are_all_commented_out_holds_nothing(key: str) -> None
 @pytest.mark.parametrize(
     ("wire", "dialect"), [("0.1", "0.1"), ("0.3", "0.3"), ("1.0", "1.0"), ("'1.0'", "1.0"), ("null", None)]
 )
-def test_a_dialect_may_be_written_as_the_number_it_looks_like(wire: str, dialect: str | None) -> None:
+def test_a_dialect_may_be_written_as_a_number(wire: str, dialect: str | None) -> None:
     assert parse(f"{ONE}    wire: {wire}\n").agents[0].wire == dialect
 
 
@@ -150,14 +150,12 @@ TOKEN_REQUEST = TokenRequest(
         ("enabled: true", None),
     ],
 )
-def test_the_credential_is_that_of_auth_before_the_api_key_and_hmac_sends_none(
-    keys: str, credential: Credential | None
-) -> None:
+def test_auth_wins_over_the_api_key_and_hmac_sends_no_credential(keys: str, credential: Credential | None) -> None:
     (entry,) = parse(f"{ONE}    {keys}\n", V="secret").agents
     assert (entry.credentials, entry.enabled, entry.disabled_why) == ((credential,) if credential else (), True, "")
 
 
-def test_several_credentials_are_sent_at_once_and_paths_are_taken_from_the_folder_of_the_file() -> None:
+def test_several_credentials_are_sent_at_once_and_paths_are_relative_to_the_files_folder() -> None:
     auth = "auth: [{credentialsEnv: V}, {scheme: bearer, credentialsFile: run/token}]"
     config = parse_fleet(f"{ONE}    {auth}\n", source="/etc/fleet/agents.yaml", env={"V": "secret"})
     assert config.agents[0].credentials == (
@@ -166,12 +164,12 @@ def test_several_credentials_are_sent_at_once_and_paths_are_taken_from_the_folde
     )
 
 
-def test_an_agent_is_disabled_that_lacks_one_of_its_credentials() -> None:
+def test_an_agent_without_one_of_its_credentials_is_disabled() -> None:
     (entry,) = parse(f"{ONE}    auth: [{{credentialsEnv: V}}, {{scheme: bearer, credentialsEnv: W}}]\n", V="s").agents
     assert (entry.enabled, "W" in entry.disabled_why) == (False, True)
 
 
-def test_who_relies_on_hmac_is_told_that_it_sends_nothing_and_nobody_else_is() -> None:
+def test_only_an_agent_that_relies_on_hmac_gets_a_warning_that_it_sends_nothing() -> None:
     config = parse(
         "agents:\n  - {name: a, url: 'http://h', auth: {scheme: bearer, credentialsEnv: V}}\n"
         "  - {name: b, url: 'http://h'}\n  - {name: c, url: 'http://h', auth: {scheme: hmac, credentialsEnv: W}}\n",
@@ -181,7 +179,7 @@ def test_who_relies_on_hmac_is_told_that_it_sends_nothing_and_nobody_else_is() -
     assert warning.startswith("agents.yaml:4:")
 
 
-def test_only_enabled_agents_without_a_credential_are_an_error_when_strict() -> None:
+def test_strict_mode_refuses_only_enabled_agents_without_a_credential() -> None:
     entries = "".join(
         f"  - {{name: {name}, url: 'http://h', apiKeyEnv: {name.upper()}, enabled: {enabled}}}\n"
         for name, enabled in (("a", "false"), ("b", "true"), ("c", "true"), ("d", "true"))
@@ -200,7 +198,7 @@ def test_only_enabled_agents_without_a_credential_are_an_error_when_strict() -> 
 # ---------------------------------------------------------------------- references
 
 
-def test_of_a_disabled_agent_every_unset_reference_is_a_doubt() -> None:
+def test_every_unset_reference_of_a_disabled_agent_is_a_warning() -> None:
     text = (
         "agents:\n  - {name: a, url: 'http://h', headers: {X: '${X}'}}\n"
         "  - {name: b, url: 'http://${B}', rpcUrl: 'http://${C}', enabled: false}\n"
@@ -234,26 +232,26 @@ def test_every_address_and_variable_name_is_filled_in() -> None:
 @pytest.mark.parametrize(
     "name", ["host", "Content-Length", "content-type", "Transfer-Encoding", "CONNECTION", "accept-encoding", "a b"]
 )
-def test_a_header_that_is_ours_or_none_is_refused_and_said_once(name: str) -> None:
+def test_a_reserved_or_malformed_header_is_refused_once(name: str) -> None:
     (found,) = problems(f"{ONE}    headers: {{'{name}': v}}\n")
     assert found.startswith("agents.yaml:4:15: "), "at the name, not at its value"
 
 
 @pytest.mark.parametrize("value", ["", " ", " v", "v ", "x" * 1_025, "ü"])
-def test_a_header_value_that_would_not_arrive_as_written_is_refused(value: str) -> None:
+def test_a_header_value_that_would_change_on_the_way_is_refused(value: str) -> None:
     (found,) = problems(f"{ONE}    headers: {{X-A: '{value}'}}\n")
     assert found.startswith("agents.yaml:4:20: ")
     assert parse(f"{ONE}    headers: {{X-A: '{'x' * 1_024}', X-B: 'a b'}}\n").agents[0].headers["X-B"] == "a b"
 
 
-def test_the_first_of_several_that_share_a_name_is_the_one_that_has_it() -> None:
+def test_the_first_of_several_agents_with_one_name_keeps_it() -> None:
     text = "agents:\n" + "".join(f"  - {{name: {name}, url: 'http://h'}}\n" for name in "abaa")
     found = problems(text)
     assert [problem.partition(": ")[0] for problem in found] == ["agents.yaml:4:12", "agents.yaml:5:12"]
     assert all(problem.endswith("agents.yaml:2:12") for problem in found)
 
 
-# ---------------------------------------------------------------------- what differs
+# ---------------------------------------------------------------------- differences
 
 
 def config(*entries: AgentEntry, **settings: Any) -> FleetConfig:
@@ -263,14 +261,14 @@ def config(*entries: AgentEntry, **settings: Any) -> FleetConfig:
 A, B, C = (AgentEntry(name=name, url=f"http://{name}") for name in "abc")
 
 
-def test_an_agent_is_found_by_its_name_and_only_enabled_ones_take_work() -> None:
+def test_an_agent_is_found_by_its_name_and_only_enabled_ones_accept_work() -> None:
     found = config(A, replace(B, enabled=False), C)
     assert (found.agent("a"), found.agent("c"), found.agent("d")) == (A, C, None)
     assert found.enabled == (A, C)
     assert AgentEntry(name="a", url="x", skills=(SkillEntry(name="s"), SkillEntry(name="t"))).skill_names == ("s", "t")
 
 
-def test_what_came_went_changed_stopped_and_went_on_is_told_apart() -> None:
+def test_added_removed_changed_stopped_and_resumed_agents_are_distinguished() -> None:
     off = {"enabled": False, "disabled_why": "its credential is not set"}
     before = config(A, B, replace(C, **off))
     now = config(replace(A, tags=("x",)), replace(B, **off), C, AgentEntry(name="d", url="http://d"))
@@ -312,7 +310,7 @@ OTHER: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("key", [f.name for f in fields(FleetSettings)])
-def test_a_setting_that_differs_is_told_and_whether_it_waits_for_the_next_start(key: str) -> None:
+def test_a_changed_setting_is_named_and_whether_it_needs_a_restart(key: str) -> None:
     found = difference(config(A), config(A, **{key: OTHER[key]}))
     at_start = key in {"calls_max", "calls_per_agent_max", "rates", "health", "ledger", "lease_s"}
     assert found == (FleetChange(at_start=(key,)) if at_start else FleetChange(settings=(key,)))

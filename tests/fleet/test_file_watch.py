@@ -1,4 +1,4 @@
-"""A file is taken up once it has settled: by what it holds, not by when it was touched."""
+"""A file is loaded once its content has settled: its digest counts, and its time does not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GOOD = "agents:\n  - {name: a, url: 'http://a'}\n"
 
 
 class Folder:
-    """Files by the digest of what they hold; ``edit`` changes them while somebody looks."""
+    """Files with the digests of their content; ``edit`` changes them during a listing."""
 
     def __init__(self, **files: str) -> None:
         self.files = {Path(f"{name}.yaml"): digest for name, digest in files.items()}
@@ -42,13 +42,13 @@ def clock_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def test_at_the_first_look_every_file_is_new_and_none_is_waited_for() -> None:
+async def test_at_the_first_look_every_file_is_new_at_once() -> None:
     folder = Folder(c="3", a="1", b="2")
     assert await folder.watch.look() == Changes(changed=(A, B, C))
     assert clock_s() == 0
 
 
-async def test_later_only_what_holds_something_else_is_new_once_it_has_settled() -> None:
+async def test_later_a_file_is_new_once_its_changed_content_has_settled() -> None:
     folder = Folder(a="1", b="2")
     await folder.watch.look()
     assert await folder.watch.look() == Changes()
@@ -59,7 +59,7 @@ async def test_later_only_what_holds_something_else_is_new_once_it_has_settled()
     assert await folder.watch.look() == Changes()
 
 
-async def test_what_is_still_being_written_waits_for_the_next_look() -> None:
+async def test_a_file_that_is_still_being_written_waits_for_the_next_look() -> None:
     folder = Folder(a="1", b="2")
     await folder.watch.look()
     folder.files |= {A: "half", B: "22", C: "3"}
@@ -69,7 +69,7 @@ async def test_what_is_still_being_written_waits_for_the_next_look() -> None:
     assert await folder.watch.look() == Changes(changed=(A,))
 
 
-async def test_files_that_are_gone_are_told_once_and_are_new_when_they_come_back() -> None:
+async def test_a_removed_file_is_reported_once_and_is_new_when_it_returns() -> None:
     folder = Folder(a="1", b="2", c="3")
     await folder.watch.look()
     folder.files = {B: "2"}
@@ -79,7 +79,7 @@ async def test_files_that_are_gone_are_told_once_and_are_new_when_they_come_back
     assert await folder.watch.look() == Changes(changed=(A,))
 
 
-def test_a_file_that_settled_is_in_force_within_five_seconds() -> None:
+def test_a_settled_file_takes_effect_within_five_seconds() -> None:
     assert LOOK_EVERY_S + 2 * SETTLE_S <= 5
 
 
@@ -95,7 +95,7 @@ def names(file: FleetFile) -> list[str]:
     return [agent.name for agent in file.config.agents]
 
 
-async def test_a_good_file_is_taken_up_once() -> None:
+async def test_a_good_file_is_loaded_once() -> None:
     files, file = held()
     assert (await file.poll(), names(file), file.problem) == (True, ["a"], "")
     assert not await file.poll()
@@ -119,7 +119,7 @@ async def test_a_good_file_is_taken_up_once() -> None:
         (None, "agents.yaml: no such file"),
     ],
 )
-async def test_a_broken_empty_or_missing_file_leaves_the_last_good_one_in_force(text: str | None, says: str) -> None:
+async def test_a_broken_empty_or_missing_file_leaves_the_last_good_one_in_effect(text: str | None, says: str) -> None:
     files, file = held()
     await file.poll()
     if text is None:
@@ -134,7 +134,7 @@ async def test_a_broken_empty_or_missing_file_leaves_the_last_good_one_in_force(
     assert (await file.poll(), names(file), file.problem) == (True, ["a"], "")
 
 
-async def test_a_file_that_is_not_there_at_the_first_look_is_told_once() -> None:
+async def test_a_file_missing_at_the_first_look_is_reported_once() -> None:
     files, file = held(None)
     assert await file.poll()
     assert file.problem is not None
@@ -144,7 +144,7 @@ async def test_a_file_that_is_not_there_at_the_first_look_is_told_once() -> None
     assert (await file.poll(), names(file), file.problem) == (True, ["a"], "")
 
 
-async def test_a_file_that_is_replaced_by_way_of_none_is_never_missing() -> None:
+async def test_a_file_replaced_by_rename_is_never_reported_missing() -> None:
     files, file = held()
     await file.poll()
     await files.remove(AGENTS)

@@ -1,4 +1,4 @@
-"""What a person reads about a wrong file or request is a sentence of ours, whatever is wrong with it."""
+"""Every error in a file or request is a sentence of ours, and never the text of a validator."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def keys(kind: type[Any]) -> list[str]:
 
 
 def fleets() -> Iterator[Any]:
-    """A fleet file for every key of it with every wrong value."""
+    """A fleet file for each of its keys with each wrong value."""
     for wrong in WRONG:
         yield wrong
         yield {"agents": wrong}
@@ -72,14 +72,14 @@ def told(parse: Any, value: Any) -> str:
 
 
 @pytest.mark.slow
-def test_no_mistake_in_agents_yaml_is_told_in_a_validators_words() -> None:
+def test_no_error_in_agents_yaml_has_a_validators_words() -> None:
     said = [(value, told(lambda text: parse_fleet(text, env={}), value)) for value in some([*fleets()])]
     assert sum(bool(text) for _, text in said) > scaled(300)
     assert [(value, text) for value, text in said if VALIDATORS_WORDS.search(text)] == []
 
 
 @pytest.mark.slow
-def test_no_mistake_in_a_ceremony_is_told_in_a_validators_words() -> None:
+def test_no_error_in_a_ceremony_has_a_validators_words() -> None:
     files = [{**CEREMONY, key: wrong} for key in keys(CeremonyFile) for wrong in WRONG] + WRONG
     said = [(value, told(lambda text: parse_ceremony(load(text, "c.yaml")), value)) for value in files]
     assert sum(bool(text) for _, text in said) > 80
@@ -103,5 +103,5 @@ def test_no_mistake_in_a_ceremony_is_told_in_a_validators_words() -> None:
         ({"id": "a b"}, "'id' must be 1 to 128 ASCII letters, digits, dots, dashes or underscores"),
     ],
 )
-def test_a_mistake_in_a_ceremony_is_a_sentence(change: dict[str, Any], says: str) -> None:
+def test_an_error_in_a_ceremony_is_a_sentence(change: dict[str, Any], says: str) -> None:
     assert says in told(lambda text: parse_ceremony(load(text, "c.yaml")), {**CEREMONY, **change})

@@ -27,7 +27,7 @@ def test_a_misspelled_target_is_an_error_and_never_another_agent() -> None:
     assert "known: ava, frank, quinn" in refusal("bug_triage", "zzz")
 
 
-def test_a_disabled_agent_is_refused_with_what_keeps_it_so() -> None:
+def test_a_disabled_agent_is_refused_with_the_reason() -> None:
     with pytest.raises(UnknownTarget):
         resolve(
             None,
@@ -44,14 +44,14 @@ def test_one_unknown_target_among_known_ones_refuses_the_whole_request() -> None
     assert "unknown agent “nobody”" in refusal("bug_triage", "all", "nobody")
 
 
-def test_a_target_without_the_skill_is_refused_saying_who_has_it() -> None:
+def test_a_target_without_the_skill_is_refused_with_the_agents_that_have_it() -> None:
     assert refusal("sitrep", "quinn").endswith("| ava offers it")
     assert "quinn, ava offer it" in refusal("bug_triage", "frank")
     assert "its card has not been read" in refusal("dance", "frank")
     assert "did you mean “pr_review”" in refusal("pr_revew", "quinn")
 
 
-def test_several_targets_are_each_sent_to_once_in_order() -> None:
+def test_several_targets_each_get_the_request_once_in_order() -> None:
     assert pick("bug_triage", "ava", "quinn", "ava") == ["ava", "quinn"]
 
 
@@ -62,21 +62,21 @@ def test_all_means_every_agent_with_the_skill() -> None:
     assert "“dance”" in refusal("dance", "all")
 
 
-def test_a_request_without_a_skill_goes_where_it_is_told() -> None:
+def test_a_request_without_a_skill_goes_to_its_target() -> None:
     assert pick(None, "frank") == ["frank"]
     assert refusal(None)
 
 
-def test_a_skill_nobody_has_names_the_nearest() -> None:
+def test_an_unknown_skill_is_refused_with_the_nearest() -> None:
     assert "“bug_triage”" in refusal("bugtriage")
 
 
-def test_an_empty_fleet_says_so() -> None:
+def test_a_request_to_an_empty_fleet_is_refused_as_such() -> None:
     with pytest.raises(UnknownTarget):
         resolve("x", (), offers={}, weights={}, chance=lambda: 0.0)
 
 
-def test_an_only_candidate_is_taken_whatever_its_health() -> None:
+def test_an_only_candidate_is_chosen_at_any_health() -> None:
     assert pick("sitrep", weights={"ava": 0.0}) == ["ava"]
 
 
@@ -92,16 +92,16 @@ def test_an_agent_without_history_weighs_one() -> None:
     assert pick("bug_triage", weights={"quinn": 0.25}, chance=0.21) == ["ava"]
 
 
-def test_when_every_weight_is_zero_the_first_is_taken() -> None:
+def test_if_every_weight_is_zero_the_first_agent_is_chosen() -> None:
     assert pick("bug_triage", weights={"quinn": 0.0, "ava": 0.0}, chance=0.99) == ["quinn"]
 
 
-def test_a_failing_agent_gets_nothing_while_a_working_one_is_there() -> None:
+def test_a_failing_agent_gets_no_work_while_a_healthy_one_is_available() -> None:
     for chance in (0.0, 0.5, 0.999999):
         assert pick("bug_triage", weights={"quinn": 0.0, "ava": 1.0}, chance=chance) == ["ava"]
 
 
-def test_hostile_names_are_made_harmless_in_the_message() -> None:
+def test_control_characters_in_names_are_replaced_in_the_message() -> None:
     assert "\x1b" not in refusal("x\x1b[31m", "quinn")
     assert "\x1b" not in refusal("x", "qui\x1b[31mnn")
 
@@ -111,7 +111,7 @@ class Seeded:
         return random.Random(room)
 
 
-def test_the_registry_reads_what_the_fleet_offers_now() -> None:
+def test_the_registry_reads_the_current_offers_of_the_fleet() -> None:
     fleet = FixedFleet({"quinn": {"a"}})
     registry = Registry(fleet, fleet, Seeded())
     assert registry.resolve("a") == ("quinn",)
@@ -121,7 +121,7 @@ def test_the_registry_reads_what_the_fleet_offers_now() -> None:
     assert registry.resolve("b", ["quinn"]) == ("quinn",)
 
 
-def test_a_request_with_targets_and_a_skill_goes_to_these_targets_alone() -> None:
+def test_a_request_with_targets_and_a_skill_goes_only_to_these_targets() -> None:
     registry = Registry(FixedFleet(OFFERS), FixedFleet(), Seeded())
     for targets in (("ava",), ("quinn",), ("ava", "quinn")):
         assert registry.resolve("bug_triage", targets) == targets
@@ -141,12 +141,12 @@ def test_a_request_with_targets_and_a_skill_goes_to_these_targets_alone() -> Non
         ("sing", "sid", "agent “sid” takes no work: not enabled in agents.yaml"),
     ],
 )
-def test_a_judge_says_what_a_request_would_be_refused_for(skill: str, target: str, says: str) -> None:
+def test_a_judge_gives_the_reason_for_which_a_request_would_be_refused(skill: str, target: str, says: str) -> None:
     say = judge(offers=OFFERS, disabled={"sid": "not enabled in agents.yaml"})
     assert say(skill, target) == says
 
 
-def test_what_an_unread_card_may_offer_is_not_doubted() -> None:
+def test_skills_of_an_unread_card_are_not_doubted() -> None:
     say = judge(offers=OFFERS, unread={"frank"})
     assert (say("sing", "frank"), say("sing", "all")) == ("", "")
     assert say("sing", "ava") != ""

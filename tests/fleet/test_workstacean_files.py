@@ -1,4 +1,4 @@
-"""Workstacean's own files load unchanged: its registry and its ceremonies, in every shape they took."""
+"""The files of Workstacean load unchanged: its registry and its ceremonies, in every shape they had."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a ledger must hold, told by a second, much simpler one: dictionaries, no transactions, no files.
+"""The content of a ledger according to a second, much simpler one: dictionaries, no transactions, no files.
 
-It shares no code with the ledger under test. A call the ledger refused (NotAccepting) is not applied here.
+It shares no code with the ledger under test. A call that the ledger refused (NotAccepting) is not applied here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LONG_AGO = datetime.fromisoformat("1990-01-01T00:00:00+00:00")
 
 
 class Model:
-    """The same calls, with the same answers; ValueError where the ledger must raise it."""
+    """The calls of a ledger with the same results; ValueError where the ledger must raise it."""
 
     def __init__(self, limits: LedgerLimits) -> None:
         self.limits = limits
@@ -120,14 +120,14 @@ class Model:
         } & set(self.results)
 
     def untold(self, name: str, record: RequestRecord) -> bool:
-        """Whether the journal lacks a request's event, though it goes back far enough."""
+        """Whether the journal lacks a request's event although it goes back far enough."""
         began = self.journal[0].at if self.journal else LONG_AGO
         told = {e.correlation_id for e in self.journal if e.topic == "agent.skill.request"}
         owed = self.open(name) or (name in self.results and name not in self.told)
         return owed and record.accepted_at >= began and name not in told
 
     def prune(self, now: datetime) -> int:
-        """Drop the oldest outcomes, in the order they were decided, while they are too old or too many."""
+        """Drop the oldest outcomes in the order of their decision while they are too old or too many."""
         gone: list[str] = []
         old = now - timedelta(seconds=self.limits.keep_s)
         order = list(self.results)
@@ -146,14 +146,14 @@ class Model:
         return len(gone)
 
     def apply(self, method: str, *args: Any) -> object:
-        """What the ledger's method of that name must return, or "ValueError"."""
+        """The result that the ledger's method of that name must have, or "ValueError"."""
         try:
             return getattr(self, method)(*args)
         except ValueError:
             return "ValueError"
 
     def view(self) -> dict[str, object]:
-        """Everything a caller can read, as it must be."""
+        """The content that a caller must be able to read."""
         waiting = {QuestionState.OPEN, QuestionState.ANSWERED}
         asked = self.asked.values()
         return {
@@ -173,12 +173,12 @@ class Model:
         }
 
     async def agrees_with(self, ledger: Ledger) -> None:
-        """Everything a caller can read is what it must be."""
+        """Check that a caller reads exactly the content of the model."""
         assert await read_all(ledger, self.requests) == self.view()
 
 
 async def read_all(ledger: Ledger, names: Iterable[str]) -> dict[str, object]:
-    """Everything a caller can read; ``names`` are the requests to look for."""
+    """Everything that a caller can read; ``names`` are the requests to look for."""
     asked = sorted(set(names))
     requests = {name: await ledger.request(name) for name in asked}
     outcomes = {name: await ledger.outcome(name) for name in asked}

@@ -1,4 +1,4 @@
-"""What the ledger promises. ``test_ledger.py`` and ``test_ledger_threads.py`` run these on each of its forms.
+"""The promises of a ledger. ``test_ledger.py`` and ``test_ledger_threads.py`` run these on each of its forms.
 
 They provide ``opened``, which opens a ledger, and ``kept``, which opens the same one again.
 """
@@ -45,7 +45,7 @@ async def test_an_accepted_request_is_open_until_its_outcome(opened: OpenLedger)
         assert await ledger.outcome("c-1") == outcome("c-1")
 
 
-async def test_the_first_outcome_stays_and_every_later_one_is_told_so(opened: OpenLedger) -> None:
+async def test_the_first_outcome_stays_and_a_later_close_returns_false(opened: OpenLedger) -> None:
     async with opened() as ledger:
         await ledger.accept([record("c-1")])
         told = await asyncio.gather(*(ledger.close(outcome("c-1", text=f"answer {n}")) for n in range(8)))
@@ -56,7 +56,7 @@ async def test_the_first_outcome_stays_and_every_later_one_is_told_so(opened: Op
         assert len(await ledger.outcomes(since=at(0))) == 1
 
 
-async def test_open_requests_are_read_in_pages_once_each_whatever_moves_or_ends_meanwhile(opened: OpenLedger) -> None:
+async def test_open_requests_are_paged_once_each_even_if_others_move_or_end_meanwhile(opened: OpenLedger) -> None:
     async with opened() as ledger:
         await ledger.accept([record(f"c-{n}") for n in range(7)])
         await ledger.close(outcome("c-1"))
@@ -77,7 +77,7 @@ async def test_of_many_claims_of_one_slot_at_once_exactly_one_succeeds(opened: O
         assert len(await ledger.open_requests()) == 1
 
 
-async def test_a_run_gets_its_ending_and_a_missed_slot_is_recorded(opened: OpenLedger) -> None:
+async def test_a_run_gets_its_end_and_a_missed_slot_is_recorded(opened: OpenLedger) -> None:
     async with opened() as ledger:
         await ledger.accept([record("c-1")], run=run())
         ended = replace(run(status=RunStatus.SUCCESS), ended_at=at(5), children=("c-1",))
@@ -88,7 +88,7 @@ async def test_a_run_gets_its_ending_and_a_missed_slot_is_recorded(opened: OpenL
         assert len(await ledger.runs(limit=1)) == 1
 
 
-async def test_open_requests_are_named_in_pages_after_one_that_may_have_ended(opened: OpenLedger) -> None:
+async def test_open_requests_are_paged_after_a_name_that_may_have_ended(opened: OpenLedger) -> None:
     async with opened() as ledger:
         await ledger.accept([record(f"c-{n}") for n in (5, 4, 3, 2, 1)])
         assert await ledger.open_ids(limit=2) == ("c-5", "c-4")
@@ -99,7 +99,7 @@ async def test_open_requests_are_named_in_pages_after_one_that_may_have_ended(op
         assert await ledger.open_ids(after="c-6") is None
 
 
-async def test_an_update_is_what_the_next_start_sees(kept: OpenLedger) -> None:
+async def test_an_update_is_read_after_the_next_start(kept: OpenLedger) -> None:
     later = replace(record("c-1"), phase=Phase.ACCEPTED, dialect="0.3", task=task(), answers=1, cancel_wanted=True)
     async with kept() as ledger:
         await ledger.accept([record("c-1"), record("c-2")])
@@ -110,7 +110,7 @@ async def test_an_update_is_what_the_next_start_sees(kept: OpenLedger) -> None:
         assert await ledger.request("c-1") == later
 
 
-async def test_the_content_of_a_large_request_is_there_whatever_is_updated(kept: OpenLedger) -> None:
+async def test_the_content_of_a_large_request_stays_over_any_update(kept: OpenLedger) -> None:
     asked = SkillRequest(correlation_id="c-1", text="long " * 4_000, targets=("a",), parts=(DataPart(data={"x": 1}),))
     accepted = replace(record("c-1"), request=asked)
     later = replace(accepted, phase=Phase.ACCEPTED, task=task())
@@ -126,7 +126,7 @@ async def test_the_content_of_a_large_request_is_there_whatever_is_updated(kept:
 
 
 @pytest.mark.parametrize("name", ["c-\x00", "c-" + "x" * 10_000])
-async def test_an_id_that_no_row_can_have_is_unknown_and_breaks_nothing(opened: OpenLedger, name: str) -> None:
+async def test_an_id_that_no_row_can_have_is_unknown(opened: OpenLedger, name: str) -> None:
     async with opened() as ledger:
         await ledger.accept([record("c-1")])
         assert await ledger.request(name) is None
@@ -161,7 +161,7 @@ async def test_a_question_is_opened_once_and_answered_once(opened: OpenLedger) -
 
 
 @pytest.mark.slow
-async def test_every_question_that_is_open_is_told_of_however_many_there_are(opened: OpenLedger) -> None:
+async def test_every_open_question_is_returned_however_many_there_are(opened: OpenLedger) -> None:
     async with opened() as ledger:
         await ledger.accept([record("c-1")])
         asked = await asyncio.gather(*(ledger.ask(question(f"q-{n}", "c-1")) for n in range(10_001)))
@@ -205,7 +205,7 @@ async def test_outcomes_come_by_their_end_and_the_newest_fit_the_limit(opened: O
         assert await ledger.outcomes(since=at(31)) == ()
 
 
-async def test_what_health_counts_comes_by_its_end_in_pages_that_miss_nothing_and_tell_nothing_twice(
+async def test_outcomes_for_health_are_paged_by_their_end_without_gap_or_repeat(
     opened: OpenLedger,
 ) -> None:
     async with opened() as ledger:
@@ -234,7 +234,7 @@ async def test_the_last_good_card_of_each_agent_survives(kept: OpenLedger) -> No
         assert await ledger.cards() == (card("a", "Renamed", fetched=60), card("b"))
 
 
-async def test_the_journal_is_read_on_from_any_number(kept: OpenLedger) -> None:
+async def test_the_journal_is_read_from_any_number(kept: OpenLedger) -> None:
     async with kept() as ledger:
         assert await ledger.last_seq() == 0
         await ledger.append([])
@@ -248,7 +248,7 @@ async def test_the_journal_is_read_on_from_any_number(kept: OpenLedger) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 7, 250])
-async def test_the_journal_keeps_the_newest_events_and_no_more(opened: OpenLedger, batch: int) -> None:
+async def test_the_journal_keeps_only_the_newest_events(opened: OpenLedger, batch: int) -> None:
     async with opened() as ledger:
         for first in range(1, 251, batch):
             await ledger.append([event(n) for n in range(first, min(first + batch, 251))])
@@ -269,7 +269,7 @@ async def test_an_outcome_is_unannounced_until_its_event_is_in_the_journal(kept:
         assert await ledger.unannounced() == ()
 
 
-async def test_a_request_is_untold_until_its_event_is_in_the_journal(kept: OpenLedger) -> None:
+async def test_a_request_is_unannounced_until_its_event_is_in_the_journal(kept: OpenLedger) -> None:
     async with kept() as ledger:
         await ledger.accept([record(f"c-{n}") for n in range(5)])
         for name in ("c-2", "c-3", "c-4"):
@@ -286,7 +286,7 @@ async def test_a_request_is_untold_until_its_event_is_in_the_journal(kept: OpenL
         assert await ledger.untold_requests() == (record("c-1"),)
 
 
-async def test_a_request_from_before_the_journal_begins_is_not_told_again(kept: OpenLedger) -> None:
+async def test_a_request_older_than_the_journal_is_not_announced_again(kept: OpenLedger) -> None:
     async with kept() as ledger:
         await ledger.accept([record("c-1")])
         assert await ledger.untold_requests() == (record("c-1"),)
@@ -294,7 +294,7 @@ async def test_a_request_from_before_the_journal_begins_is_not_told_again(kept: 
         assert await ledger.untold_requests() == ()
 
 
-async def test_old_closed_requests_go_with_all_that_belongs_to_them(opened: OpenLedger) -> None:
+async def test_old_closed_requests_are_deleted_with_all_their_rows(opened: OpenLedger) -> None:
     async with opened() as ledger:
         await ledger.accept([record(f"c-{n}") for n in range(10)])
         await ledger.accept([record("ceremony")], run=run(run_id="r-1"))
@@ -323,7 +323,7 @@ async def test_a_clock_that_is_wrong_by_years_leaves_the_newest_outcomes(opened:
         assert len(await ledger.outcomes(since=at(0))) == 4
 
 
-async def test_more_outcomes_than_the_limit_push_out_the_oldest(opened: OpenLedger) -> None:
+async def test_outcomes_past_the_limit_replace_the_oldest(opened: OpenLedger) -> None:
     async with opened() as ledger:
         await ledger.accept([record(f"c-{n}") for n in range(200)])
         for n in range(200):
@@ -333,7 +333,7 @@ async def test_more_outcomes_than_the_limit_push_out_the_oldest(opened: OpenLedg
         assert [o.correlation_id for o in await ledger.outcomes(since=at(0))] == [f"c-{n}" for n in range(180, 200)]
 
 
-async def test_calls_made_one_after_the_other_are_applied_in_that_order(opened: OpenLedger) -> None:
+async def test_calls_in_sequence_are_applied_in_that_order(opened: OpenLedger) -> None:
     async with opened() as ledger:
         await ledger.accept([record("c-1")])
         await asyncio.gather(*(ledger.update(replace(record("c-1"), answers=n)) for n in range(1, 100)))
@@ -342,7 +342,7 @@ async def test_calls_made_one_after_the_other_are_applied_in_that_order(opened: 
         assert kept.answers == 99
 
 
-async def test_a_value_that_cannot_be_recorded_fails_its_caller_alone(opened: OpenLedger) -> None:
+async def test_a_value_that_cannot_be_recorded_fails_only_its_caller(opened: OpenLedger) -> None:
     base = record("c-1")
     deep: dict[str, object] = {}
     for _ in range(2_000):
@@ -359,7 +359,7 @@ async def test_a_value_that_cannot_be_recorded_fails_its_caller_alone(opened: Op
         assert await ledger.accept([base])
 
 
-async def test_half_characters_do_not_stop_a_request(opened: OpenLedger) -> None:
+async def test_half_surrogates_do_not_stop_a_request(opened: OpenLedger) -> None:
     odd = record("c-1", text="caf\u00e9 \ud83d\ude00 \ud800 \x00 end")
     shown = task("a\udfff")
     async with opened() as ledger:
@@ -374,7 +374,7 @@ async def test_half_characters_do_not_stop_a_request(opened: OpenLedger) -> None
         assert kept.task.artifacts[0].parts[1] == DataPart(data={"k\ufffd": ["v\ufffd", 1, None]})
 
 
-async def test_a_closed_ledger_accepts_nothing_and_says_so(opened: OpenLedger) -> None:
+async def test_a_closed_ledger_refuses_every_write(opened: OpenLedger) -> None:
     async with opened() as ledger:
         pass
     with pytest.raises(NotAccepting):

@@ -1,4 +1,4 @@
-"""Values for the ledger's tests, small and told apart by a name."""
+"""Small values for the ledger's tests, each with its own name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OpenLedger: TypeAlias = Callable[[], Ledger]
 def opener(
     path: Path | None, *pragmas: str, one_connection: bool = True, busy_s: float = 5.0
 ) -> Callable[[], Database]:
-    """What a storage opens: the ledger in the file, or in memory, whose connections have these settings of SQLite."""
+    """The callable that a storage opens: the ledger in the file, or in memory, with these SQLite settings."""
 
     def opening() -> Database:
         opened = open_file(path, START, one_connection=one_connection, busy_s=busy_s) if path else open_memory(START)

@@ -1,4 +1,4 @@
-"""What one transaction does for the operations in it, and what SQLite's errors mean for whoever waits."""
+"""One transaction for several operations, and the meaning of SQLite's errors for their callers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fleetsim.runtime.failpoints import installed
 
 @pytest.fixture
 def connection(tmp_path: Path) -> Iterator[Connection]:
-    """One without a log, where a reader keeps a commit from happening."""
+    """A connection without a write-ahead log, where a reader blocks a commit."""
     with closing(sqlite3.connect(tmp_path / "t.db", timeout=0, isolation_level=None)) as opened:
         opened.execute("CREATE TABLE t (n INTEGER PRIMARY KEY)")
         yield opened
@@ -39,7 +39,7 @@ def told(error: int) -> sqlite3.Error:
 
 
 @pytest.mark.parametrize("code", ["FULL", "IOERR", "READONLY", "CANTOPEN", "PERM", "BUSY", "NOMEM", "IOERR_FSYNC"])
-def test_an_error_that_passes_by_itself_refuses_the_call_with_its_cause(code: str) -> None:
+def test_a_temporary_error_refuses_the_call_with_its_cause(code: str) -> None:
     error = explain(told(getattr(sqlite3, f"SQLITE_{code}")))
     assert isinstance(error, NotAccepting)
     assert "it says so" in str(error)
@@ -54,11 +54,11 @@ def test_an_error_that_passes_by_itself_refuses_the_call_with_its_cause(code: st
         UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
     ],
 )
-def test_what_says_that_the_file_is_not_whole_is_damage(error: Exception) -> None:
+def test_an_error_about_the_files_content_is_damage(error: Exception) -> None:
     assert isinstance(explain(error), LedgerDamaged)
 
 
-def test_results_come_in_order_and_an_error_undoes_its_own_operation_alone(connection: Connection) -> None:
+def test_results_come_in_order_and_an_error_undoes_only_its_own_operation(connection: Connection) -> None:
     def fails(c: Connection) -> None:
         c.execute("INSERT INTO t VALUES (50)")
         raise ValueError("no such value")
@@ -72,7 +72,7 @@ def test_results_come_in_order_and_an_error_undoes_its_own_operation_alone(conne
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_commit_another_program_holds_up_is_refused_and_the_next_one_goes_through(
+def test_a_commit_that_another_program_blocks_is_refused_and_the_next_one_succeeds(
     connection: Connection, tmp_path: Path, count: int
 ) -> None:
     transactions = Transactions(connection, None)
@@ -104,7 +104,7 @@ class Strict:
         pass
 
 
-def test_a_group_whose_commit_is_refused_is_tried_one_by_one(connection: Connection) -> None:
+def test_the_operations_of_a_refused_commit_are_tried_one_by_one(connection: Connection) -> None:
     guard = Strict()
     guard.refuse = 2
     results = Transactions(connection, guard).run(adding(1, 2, 3))
@@ -112,14 +112,14 @@ def test_a_group_whose_commit_is_refused_is_tried_one_by_one(connection: Connect
     assert there(connection) == [2, 3]
 
 
-def test_a_process_that_ends_at_a_commit_has_it_behind_it_or_not(connection: Connection) -> None:
+def test_a_process_that_ends_at_a_commit_has_made_it_or_not(connection: Connection) -> None:
     points: list[tuple[str, bool]] = []
     with installed(lambda point: points.append((point, connection.in_transaction))):
         Transactions(connection, None).run(adding(1))
     assert points == [("ledger.before_commit", True), ("ledger.after_commit", False)]
 
 
-async def test_without_a_thread_others_get_a_turn_at_each_operation_and_no_time_passes(connection: Connection) -> None:
+async def test_without_a_thread_other_workers_run_between_operations_and_no_time_passes(connection: Connection) -> None:
     storage, turns = InlineStorage(lambda: Database(connection, connection, None, lambda: None)), list[str]()
     await storage.start()
     for name, asked in (("write", storage.write), ("read", storage.read)):

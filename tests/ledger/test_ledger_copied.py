@@ -1,4 +1,4 @@
-"""A ledger knows which file it is: a copy is refused until a person takes it over, a moved one goes on."""
+"""A ledger recognizes its file: a copy is refused until a person takes it over, a moved one continues."""
 
 # ruff: noqa: ASYNC240 - each test moves files between two openings, and no other worker runs then
 
@@ -22,7 +22,7 @@ FILES = ("", "-wal", ".head")
 
 
 async def use(folder: Path, runtime: Runtime, *, take_over: bool = False) -> int:
-    """Open the ledger in the folder, add a run, close it; how many runs it has."""
+    """Open the ledger in the folder, add a run, close it. Returns the number of its runs."""
     ledger = open_ledger(folder / "ledger.db", clock=runtime.clock, storage="inline", take_over=take_over)
     async with ledger:
         count = len(await ledger.runs())
@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-async def test_a_copy_is_refused_until_it_is_taken_over_and_then_is_a_ledger_of_its_own(
+async def test_a_copy_is_refused_until_it_is_taken_over_and_then_is_independent(
     folder: Path, tmp_path: Path, runtime: Runtime
 ) -> None:
     assert await use(folder, runtime) == 1
@@ -60,7 +60,7 @@ async def test_a_copy_is_refused_until_it_is_taken_over_and_then_is_a_ledger_of_
     assert await use(folder, runtime) == 3
 
 
-async def test_a_copy_of_a_ledger_in_use_is_noticed_even_without_its_log(
+async def test_a_copy_of_a_ledger_in_use_is_detected_even_without_its_log(
     folder: Path, tmp_path: Path, runtime: Runtime
 ) -> None:
     async with open_ledger(folder / "ledger.db", clock=runtime.clock, storage="inline") as ledger:
@@ -73,7 +73,7 @@ async def test_a_copy_of_a_ledger_in_use_is_noticed_even_without_its_log(
             await use(other, runtime)
 
 
-async def test_a_moved_folder_goes_on_and_a_copy_of_it_is_noticed(
+async def test_a_moved_folder_continues_and_a_copy_of_it_is_detected(
     folder: Path, tmp_path: Path, runtime: Runtime
 ) -> None:
     await use(folder, runtime)
@@ -90,7 +90,7 @@ async def test_a_backup_in_the_place_of_its_ledger_is_refused_until_it_is_taken_
 ) -> None:
     await use(folder, runtime)
     backup = copy(folder, tmp_path / "backup")
-    old = folder.rename(tmp_path / "old")  # still there, so that its inode is not used again
+    old = folder.rename(tmp_path / "old")  # keep the file, so that its inode is not used again
     copy(backup, folder)
     with pytest.raises(LedgerCopied):
         await use(folder, runtime)
@@ -106,7 +106,7 @@ async def test_a_folder_reached_by_another_name_is_the_same_ledger(
     assert await use(tmp_path / "link", runtime) == 2
 
 
-async def test_a_name_that_is_no_text_can_be_a_ledgers(tmp_path: Path, runtime: Runtime) -> None:
+async def test_a_file_name_that_is_not_valid_text_can_name_a_ledger(tmp_path: Path, runtime: Runtime) -> None:
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     folder.mkdir(mode=0o700)
     assert await use(folder, runtime) == 1
@@ -161,7 +161,7 @@ async def test_a_backup_is_one_plain_file_of_one_moment_though_the_ledger_is_wri
 
 
 @pytest.mark.parametrize("restoring", [False, True])
-async def test_the_log_of_the_file_before_is_never_written_into_a_backup(
+async def test_the_log_of_the_previous_file_is_never_written_into_a_backup(
     folder: Path, tmp_path: Path, runtime: Runtime, *, restoring: bool
 ) -> None:
     async with open_ledger(folder / "ledger.db", clock=runtime.clock, storage="inline") as ledger:
@@ -170,7 +170,7 @@ async def test_the_log_of_the_file_before_is_never_written_into_a_backup(
         await ledger.accept((), run=run(slot=1, run_id="r-1"))
         log = (folder / "ledger.db-wal").read_bytes()
     shutil.copyfile(file, folder / "ledger.db")
-    (folder / "ledger.db-wal").write_bytes(log)  # as a killed hub leaves it
+    (folder / "ledger.db-wal").write_bytes(log)  # the state after a killed hub
     before = (folder / "ledger.db").read_bytes()
     for take_over in (False, True):
         with pytest.raises(LedgerCopied):
@@ -181,7 +181,7 @@ async def test_the_log_of_the_file_before_is_never_written_into_a_backup(
     assert ((folder / "ledger.db").read_bytes(), (folder / "ledger.db-wal").read_bytes()) == (before, log)
 
 
-async def test_a_ledger_that_is_being_restored_is_refused_whatever_is_said(
+async def test_a_ledger_under_restoration_is_refused_even_with_take_over(
     folder: Path, tmp_path: Path, runtime: Runtime
 ) -> None:
     await use(folder, runtime)
@@ -193,7 +193,7 @@ async def test_a_ledger_that_is_being_restored_is_refused_whatever_is_said(
     assert await use(file.parent, runtime, take_over=True) == 2
 
 
-async def test_what_a_copy_has_not_sent_counts_as_sent_once_it_is_taken_over(
+async def test_unsent_requests_of_a_copy_count_as_sent_after_it_is_taken_over(
     folder: Path, tmp_path: Path, runtime: Runtime
 ) -> None:
     big = "x" * 10_000

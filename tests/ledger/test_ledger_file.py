@@ -1,6 +1,6 @@
-"""Who may open the ledger's file, and which files are refused."""
+"""Access to the ledger's file, and the files that are refused."""
 
-# ruff: noqa: ASYNC220, ASYNC240 - each test looks at files between two openings, and nothing else runs then
+# ruff: noqa: ASYNC220, ASYNC240 - each test looks at files between two openings, and no other worker runs then
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def fill(ledger: Ledger, count: int = 40) -> None:
 
 
 async def everything(ledger: Ledger, count: int = 40) -> list[object]:
-    """All a caller can read."""
+    """Everything that a caller can read."""
     return [
         await ledger.open_requests(),
         [await ledger.request(f"c-{n}") for n in range(count)],
@@ -85,7 +85,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-async def test_nobody_else_can_read_the_files_or_the_folder(path: Path, opened: Callable[[], Ledger]) -> None:
+async def test_only_the_owner_can_read_the_files_and_the_folder(path: Path, opened: Callable[[], Ledger]) -> None:
     before = os.umask(0)
     try:
         async with opened() as ledger:
@@ -98,9 +98,7 @@ async def test_nobody_else_can_read_the_files_or_the_folder(path: Path, opened: 
         os.umask(before)
 
 
-async def test_a_file_left_readable_is_closed_to_others_at_the_next_start(
-    path: Path, opened: Callable[[], Ledger]
-) -> None:
+async def test_a_file_left_readable_is_made_private_at_the_next_start(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened():
         pass
     path.chmod(0o644)
@@ -127,7 +125,7 @@ async def test_a_second_opening_is_refused_with_the_holders_pid(opened: Callable
 
 
 @pytest.mark.parametrize("one_connection", [True, False])
-def test_a_ledger_that_is_closed_leaves_no_file_open(path: Path, one_connection: bool) -> None:
+def test_a_closed_ledger_leaves_no_file_open(path: Path, one_connection: bool) -> None:
     before = len(os.listdir("/proc/self/fd"))
     with closing(open_file(path, at(0), one_connection=one_connection, busy_s=0)) as opened:
         opened.writer.execute("BEGIN IMMEDIATE")
@@ -138,7 +136,7 @@ def test_a_ledger_that_is_closed_leaves_no_file_open(path: Path, one_connection:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_the_lock_names_its_holder_for_as_long_as_there_is_one_in_a_folder_made_for_it(tmp_path: Path) -> None:
+def test_the_lock_names_its_holder_while_the_ledger_is_open(tmp_path: Path) -> None:
     path = tmp_path / "new" / "deep" / "ledger.db"
     name = path.with_name("ledger.db.lock")
     held = lock(path)
@@ -159,7 +157,7 @@ def test_the_connection_for_reading_cannot_write(path: Path) -> None:
         opened.reader.execute("DELETE FROM requests")
 
 
-async def test_a_ledger_that_outgrows_its_memory_keeps_all_and_so_does_its_image() -> None:
+async def test_a_ledger_that_outgrows_its_memory_keeps_every_row_and_so_does_its_image() -> None:
     storage = InlineStorage(lambda: open_memory(at(0), 64 * 1024))
     async with SqliteLedger(storage, LedgerLimits()) as ledger:
         for number in range(300):
@@ -170,7 +168,7 @@ async def test_a_ledger_that_outgrows_its_memory_keeps_all_and_so_does_its_image
         assert all(f"marked-{number}.".encode() in whole for number in range(300))
 
 
-async def test_openings_that_are_refused_leave_no_file_open(opened: Callable[[], Ledger]) -> None:
+async def test_refused_openings_leave_no_file_open(opened: Callable[[], Ledger]) -> None:
     async with opened():
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(3):
@@ -195,9 +193,7 @@ asyncio.run(hold())
 
 
 @pytest.mark.slow
-async def test_the_lock_of_another_process_ends_with_it_however_it_ends(
-    path: Path, opened: Callable[[], Ledger]
-) -> None:
+async def test_the_lock_of_another_process_ends_with_that_process(path: Path, opened: Callable[[], Ledger]) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
@@ -213,7 +209,7 @@ async def test_the_lock_of_another_process_ends_with_it_however_it_ends(
         assert await ledger.accept([record("c-1")])
 
 
-async def test_a_folder_that_cannot_be_made_is_a_plain_error(tmp_path: Path, runtime: Runtime) -> None:
+async def test_a_folder_that_cannot_be_created_is_a_plain_error(tmp_path: Path, runtime: Runtime) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(ConfigError):
         async with open_ledger(tmp_path / "file" / "ledger.db", clock=runtime.clock, storage="inline"):
@@ -231,7 +227,7 @@ def test_a_disk_without_room_for_the_lock_is_a_plain_error(path: Path, monkeypat
     lock(path).release()
 
 
-async def test_a_folder_in_the_files_place_is_a_plain_error(path: Path, opened: Callable[[], Ledger]) -> None:
+async def test_a_folder_in_place_of_the_file_is_a_plain_error(path: Path, opened: Callable[[], Ledger]) -> None:
     path.mkdir(parents=True)
     with pytest.raises(ConfigError):
         async with opened():
@@ -239,7 +235,7 @@ async def test_a_folder_in_the_files_place_is_a_plain_error(path: Path, opened: 
 
 
 @pytest.mark.parametrize("content", [b"hello", b"agents:\n" * 400, bytes(8192), b"SQLite format 3\x00"])
-async def test_something_that_is_no_ledger_is_refused_and_left_as_it_is(
+async def test_a_file_that_is_not_a_ledger_is_refused_and_unchanged(
     path: Path, opened: Callable[[], Ledger], content: bytes
 ) -> None:
     path.parent.mkdir()
@@ -278,7 +274,7 @@ async def test_a_ledger_of_a_newer_version_is_refused_and_not_called_damaged(
     assert not isinstance(refused.value, LedgerDamaged)
 
 
-async def test_a_table_described_in_broken_text_is_damage(path: Path, opened: Callable[[], Ledger]) -> None:
+async def test_a_table_described_in_invalid_text_is_damage(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await fill(ledger)
     whole = path.read_bytes()
@@ -334,7 +330,7 @@ async def test_a_file_cut_short_is_refused(path: Path, opened: Callable[[], Ledg
     assert path.stat().st_size == keep
 
 
-async def test_a_deleted_ledger_is_not_silently_begun_anew(path: Path, opened: Callable[[], Ledger]) -> None:
+async def test_a_deleted_ledger_is_not_replaced_silently(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await fill(ledger, 3)
     path.unlink()
@@ -347,7 +343,7 @@ async def test_a_deleted_ledger_is_not_silently_begun_anew(path: Path, opened: C
         assert await ledger.open_requests() == ()
 
 
-async def test_an_outcome_taken_out_of_the_middle_is_noticed(path: Path, opened: Callable[[], Ledger]) -> None:
+async def test_an_outcome_deleted_from_the_middle_is_detected(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await fill(ledger, 10)
     with closing(sqlite3.connect(path, isolation_level=None)) as surgeon:
@@ -357,7 +353,7 @@ async def test_an_outcome_taken_out_of_the_middle_is_noticed(path: Path, opened:
             pass
 
 
-async def test_an_older_copy_in_its_place_is_noticed(path: Path, opened: Callable[[], Ledger]) -> None:
+async def test_an_older_copy_in_its_place_is_detected(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await fill(ledger, 3)
     older = path.read_bytes()
@@ -369,7 +365,7 @@ async def test_an_older_copy_in_its_place_is_noticed(path: Path, opened: Callabl
             pass
 
 
-async def test_a_witness_that_is_not_whole_says_nothing(path: Path, opened: Callable[[], Ledger]) -> None:
+async def test_an_incomplete_witness_proves_nothing(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await fill(ledger, 3)
     line = head_path(path).read_bytes()
@@ -391,7 +387,7 @@ def test_a_line_of_the_witness_covers_the_one_before_it_whole(number: int) -> No
 
 
 class Crashed:
-    """A ledger's files as a killed process left them, the log not yet taken in; ``whole`` is what they hold."""
+    """A ledger's files after a killed process, with the log not yet applied; ``whole`` is their content."""
 
     def __init__(self, path: Path, whole: list[object]) -> None:
         self.path, self.wal, self.whole = path, path.with_name(path.name + "-wal"), whole
@@ -399,7 +395,7 @@ class Crashed:
         self._left = [file.read_bytes() for file in self._files]
 
     def put_back(self) -> Crashed:
-        """Write them again after the process ended; a ledger with another inode would count as a copy."""
+        """Write the files again after the process ended; a ledger with another inode would count as a copy."""
         for file, content in zip(self._files, self._left, strict=True):
             file.write_bytes(content)
         return self
@@ -427,7 +423,7 @@ async def read_all(path: Path, runtime: Runtime) -> list[object]:
 
 
 @pytest.mark.slow
-async def test_the_log_of_a_killed_process_is_taken_in(crashed: Crashed, runtime: Runtime) -> None:
+async def test_the_log_of_a_killed_process_is_applied(crashed: Crashed, runtime: Runtime) -> None:
     assert crashed.wal.stat().st_size > 50 * FRAME
     assert await read_all(crashed.path, runtime) == crashed.whole
 
@@ -453,7 +449,7 @@ async def test_a_damaged_record_in_the_middle_of_the_log_is_refused(
 
 
 @pytest.mark.slow
-async def test_a_log_cut_short_is_noticed_by_the_witness(crashed: Crashed, runtime: Runtime) -> None:
+async def test_a_truncated_log_is_detected_by_the_witness(crashed: Crashed, runtime: Runtime) -> None:
     frames = (crashed.wal.stat().st_size - 32) // FRAME
     os.truncate(crashed.wal, 32 + (frames // 2) * FRAME)
     with pytest.raises(LedgerDamaged):
@@ -462,13 +458,13 @@ async def test_a_log_cut_short_is_noticed_by_the_witness(crashed: Crashed, runti
 
 @pytest.mark.slow
 async def test_a_torn_end_of_the_log_is_not_damage(crashed: Crashed, runtime: Runtime) -> None:
-    """The last transaction's frames, half written: it was never acknowledged."""
+    """The frames of the last transaction, half written: it was never acknowledged."""
     with crashed.wal.open("ab") as file:
         file.write(b"\x00" * 24 + b"\x17" * 1000)
     assert await read_all(crashed.path, runtime) == crashed.whole
 
 
-async def test_a_ledger_moved_away_while_open_takes_no_more_writes(path: Path, opened: Callable[[], Ledger]) -> None:
+async def test_a_ledger_moved_while_open_refuses_further_writes(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await ledger.accept([record("c-1")])
         path.rename(path.with_name("elsewhere.db"))
@@ -481,7 +477,7 @@ async def test_a_ledger_moved_away_while_open_takes_no_more_writes(path: Path, o
 
 @pytest.mark.parametrize("storage", ["inline", "threaded"])
 @pytest.mark.sockets
-async def test_a_log_deleted_while_open_takes_no_more_writes_and_loses_none(
+async def test_a_ledger_with_a_deleted_log_refuses_further_writes_and_loses_none(
     path: Path, tmp_path: Path, runtime: Runtime, storage: Literal["inline", "threaded"]
 ) -> None:
     log = path.with_name("ledger.db-wal")
@@ -493,7 +489,7 @@ async def test_a_log_deleted_while_open_takes_no_more_writes_and_loses_none(
             await ledger.accept([record("c-2")])
         assert len(await ledger.open_requests()) == 1, "reads go on"
         (tmp_path / "killed").mkdir()
-        shutil.copy(path, tmp_path / "killed" / "ledger.db")  # as a kill would leave it now
+        shutil.copy(path, tmp_path / "killed" / "ledger.db")  # the state that a kill would leave now
     killed = tmp_path / "killed" / "ledger.db"
     async with open_ledger(killed, clock=runtime.clock, storage="inline", take_over=True) as ledger:
         assert [r.request.correlation_id for r in await ledger.open_requests()] == ["c-1"]
@@ -512,7 +508,7 @@ async def test_a_log_moved_away_and_back_is_the_same_log(path: Path, opened: Cal
 
 
 @pytest.mark.parametrize("name", ["ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.db-journal"])
-async def test_a_ledger_that_is_a_link_is_refused_and_what_it_leads_to_is_left_alone(
+async def test_a_ledger_that_is_a_link_is_refused_and_its_target_is_unchanged(
     path: Path, tmp_path: Path, opened: Callable[[], Ledger], name: str
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -526,7 +522,7 @@ async def test_a_ledger_that_is_a_link_is_refused_and_what_it_leads_to_is_left_a
     assert (elsewhere.read_bytes(), mode(elsewhere)) == (b"", 0o644)
 
 
-async def test_the_file_says_what_it_is(path: Path, opened: Callable[[], Ledger]) -> None:
+async def test_the_file_has_a_type_of_its_own(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened():
         pass
     header = path.read_bytes()[:100]

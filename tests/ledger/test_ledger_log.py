@@ -1,4 +1,4 @@
-"""Frames of a write-ahead log: what we find in it is what SQLite applies."""
+"""Frames of a write-ahead log: we find exactly the frames that SQLite applies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fleetsim.ledger.sqlite import checks as wal
 
 
 def logged(folder: Path, sizes: tuple[int, ...], statement: str = "SELECT 1") -> tuple[Path, list[int]]:
-    """A database and its log, copied while the log is full; and how many frames it had after each transaction."""
+    """A database and its log, copied while the log is full; and the number of frames after each transaction."""
     live = folder / "live.db"
     connection = sqlite3.connect(live, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
@@ -37,7 +37,7 @@ def logged(folder: Path, sizes: tuple[int, ...], statement: str = "SELECT 1") ->
 
 
 def sqlites(copy: Path, log: bytes, folder: Path) -> tuple[int, set[int]]:
-    """(frames, transactions) that SQLite takes of such a log."""
+    """(frames, transactions) that SQLite reads from such a log."""
     taken = folder / "taken.db"
     for name in folder.glob("taken.db*"):
         name.unlink()
@@ -54,7 +54,7 @@ def sqlites(copy: Path, log: bytes, folder: Path) -> tuple[int, set[int]]:
 
 
 @pytest.mark.slow
-def test_a_log_cut_anywhere_has_the_frames_that_sqlite_takes_and_no_damage(tmp_path: Path) -> None:
+def test_a_log_cut_anywhere_has_the_frames_that_sqlite_reads_and_no_damage(tmp_path: Path) -> None:
     copy, ends = logged(tmp_path, (1, 3, 1, 2))
     whole = copy.with_name("copy.db-wal").read_bytes()
     cuts = {0, 1, 31, 32, 33, len(whole)}
@@ -68,7 +68,7 @@ def test_a_log_cut_anywhere_has_the_frames_that_sqlite_takes_and_no_damage(tmp_p
 
 
 @pytest.mark.slow
-def test_a_flipped_bit_anywhere_is_damage_exactly_if_a_transaction_follows_the_one_it_hit(tmp_path: Path) -> None:
+def test_a_flipped_bit_is_damage_exactly_if_a_transaction_follows_the_changed_one(tmp_path: Path) -> None:
     copy, ends = logged(tmp_path, (1, 3, 1, 2))
     whole = copy.with_name("copy.db-wal").read_bytes()
     offsets = [0, 3, 4, 8, 12, 15, 16, 19, 23, 24, 31]
@@ -82,13 +82,13 @@ def test_a_flipped_bit_anywhere_is_damage_exactly_if_a_transaction_follows_the_o
         frames, _ = sqlites(copy, bytes(flipped), tmp_path)
         assert state.frames == frames, f"flipped at {offset}"
         in_last = offset >= 32 + 4120 * ends[-2]
-        ends_more = (offset - 32) % 4120 in range(4, 8)  # a frame that says it ends a transaction, and did not
+        ends_more = (offset - 32) % 4120 in range(4, 8)  # a frame with the mark of an end that it was not
         assert ends_more or (state.damage is None) is in_last, f"flipped at {offset}: {state}"
         assert in_last or state.damage is not None, f"flipped at {offset}: {state}"
 
 
 @pytest.mark.parametrize("offset", [0, 7, 31, 32, 100, 4000, 4127])
-def test_a_log_whose_head_is_gone_is_damaged_if_anything_at_all_was_there(tmp_path: Path, offset: int) -> None:
+def test_a_log_without_its_head_is_damaged_if_it_has_any_content(tmp_path: Path, offset: int) -> None:
     empty = bytearray(32 + 4096)
     (tmp_path / "empty-wal").write_bytes(empty)
     assert wal.inspect(tmp_path / "empty-wal") == wal.WalState(0)
@@ -97,8 +97,8 @@ def test_a_log_whose_head_is_gone_is_damaged_if_anything_at_all_was_there(tmp_pa
     assert wal.inspect(tmp_path / "some-wal").damage is not None
 
 
-def test_a_log_of_an_earlier_round_behind_the_present_one_is_no_damage(tmp_path: Path) -> None:
-    """After a checkpoint SQLite writes over the log from its start, with other salts; what is behind is old."""
+def test_frames_of_an_earlier_round_behind_the_present_ones_are_not_damage(tmp_path: Path) -> None:
+    """After a checkpoint SQLite overwrites the log from its start, with other salts; the frames behind are old."""
     live = tmp_path / "live.db"
     connection = sqlite3.connect(live, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
@@ -116,7 +116,7 @@ def test_a_log_of_an_earlier_round_behind_the_present_one_is_no_damage(tmp_path:
     assert state.damage is None
 
 
-def test_in_a_log_of_small_transactions_each_that_another_follows_is_missed(tmp_path: Path) -> None:
+def test_in_a_log_of_small_transactions_a_lost_one_with_a_successor_is_detected(tmp_path: Path) -> None:
     """One frame is one transaction: the one behind the damage is the last, and was acknowledged."""
     copy, ends = logged(tmp_path, (0, 0, 0), statement="UPDATE t SET n = n + 1")
     assert [after - before for before, after in pairwise(ends)] == [1, 1]
@@ -129,7 +129,7 @@ def test_in_a_log_of_small_transactions_each_that_another_follows_is_missed(tmp_
         assert (state.frames, state.damage is not None) == (frame, damaged)
 
 
-def test_a_log_of_a_machine_with_the_other_byte_order_is_the_same_log(tmp_path: Path) -> None:
+def test_a_log_of_a_machine_with_the_other_byte_order_is_read_alike(tmp_path: Path) -> None:
     copy, ends = logged(tmp_path, (1, 3, 1))
     log = recast(copy.with_name("copy.db-wal").read_bytes())
     assert sqlites(copy, log, tmp_path) == (ends[-1], {0, 1, 2}), "SQLite says so"
@@ -138,7 +138,7 @@ def test_a_log_of_a_machine_with_the_other_byte_order_is_the_same_log(tmp_path: 
 
 
 def recast(log: bytes) -> bytes:
-    """The log with the sums that a big-endian machine would have written."""
+    """The log with the checksums that a big-endian machine would have written."""
 
     def summed(data: bytes, state: tuple[int, int]) -> tuple[int, int]:
         first, second = state
@@ -159,7 +159,7 @@ def recast(log: bytes) -> bytes:
     return b"".join(parts)
 
 
-def test_looking_at_a_log_leaves_no_file_open(tmp_path: Path) -> None:
+def test_reading_a_log_leaves_no_file_open(tmp_path: Path) -> None:
     copy, _ = logged(tmp_path, (1,))
     log = copy.with_name("copy.db-wal")
     for content in (log.read_bytes(), b"", bytes(5_000)):
@@ -173,4 +173,4 @@ def _is_ours(fd: str, folder: Path) -> bool:
     try:
         return os.readlink(f"/proc/self/fd/{fd}").startswith(str(folder))
     except OSError:
-        return False  # the one that listed them
+        return False  # closed by the thread that listed them

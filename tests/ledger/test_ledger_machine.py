@@ -1,4 +1,4 @@
-"""Any sequence of calls, reopenings included, leaves the ledger as an independent model says."""
+"""After any sequence of calls and reopenings the ledger has the content of an independent model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXAMPLES = scaled(150, share=10)
 LIMITS = LedgerLimits(events_max=6, outcomes_min=1, outcomes_max=3, keep_s=50)
 
 picks = st.integers(0, 31)
-"""Mostly one of what there is, sometimes one of a few names whether it is there or not."""
+"""Mostly a name that exists, sometimes one of a few names that may not."""
 runs = st.sampled_from([f"r-{n}" for n in range(3)])
 slots = st.tuples(st.sampled_from(["daily", "weekly"]), st.integers(0, 2))
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -50,14 +50,14 @@ class LedgerMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.model = Model(LIMITS)
         self.open()
-        for first in range(0, 9, 3):  # calls on nothing are dull: begin with some work, half of it done
+        for first in range(0, 9, 3):  # calls without data are dull: begin with some work, half of it done
             self.accept([first, first + 1, first + 2], None, "")
             self.close(first, OutcomeKind.COMPLETED, first, "")
             self.ask(first % 3, first + 1)
 
     def open(self) -> None:
         path = Path(self.folder.name) / "ledger.db"
-        self.storage = InlineStorage(make.opener(path, "synchronous = OFF"))  # no power is cut here
+        self.storage = InlineStorage(make.opener(path, "synchronous = OFF"))  # the power is not cut here
         self.ledger: Ledger = SqliteLedger(self.storage, LIMITS)
         self.wait(self.ledger.__aenter__())
 
@@ -73,7 +73,7 @@ class LedgerMachine(RuleBasedStateMachine):
         return known[pick % len(known)] if known and pick < 26 else f"q-{pick % 3}"
 
     def both(self, real: Coroutine[Any, Any, T], model: Callable[[], T]) -> None:
-        """The same answer, or ValueError from both."""
+        """The same result, or ValueError from both."""
         assert self.told(lambda: self.wait(real)) == self.told(model)
 
     @staticmethod
@@ -98,7 +98,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(pick=picks, kind=st.sampled_from(OutcomeKind), ended=moments, text=texts)
     def close(self, pick: int, kind: OutcomeKind, ended: int, text: str) -> None:
-        ended_at = 1_000 * len(self.model.results) + ended  # decided later, ended later: the order is then known
+        ended_at = 1_000 * len(self.model.results) + ended  # decided later, ended later: then the order is known
         waiting = [name for name in self.model.requests if self.model.open(name)]
         name = waiting[pick % len(waiting)] if waiting and pick < 20 else self.request(pick)
         result = make.outcome(name, kind=kind, ended=ended_at, text=text)
@@ -174,7 +174,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.wait(whole) is None
 
 
-def test_the_ledger_does_what_the_model_says() -> None:
+def test_the_ledger_has_the_content_of_the_model_after_any_calls() -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         LedgerMachine,
         settings=settings(

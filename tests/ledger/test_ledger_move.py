@@ -55,7 +55,7 @@ async def fill(ledger: Ledger) -> None:
 
 
 async def everything(ledger: Ledger) -> list[Any]:
-    """All that the interface tells about these rows."""
+    """Everything that the interface returns about these rows."""
     return [
         [await ledger.request(f"c-{n}") for n in range(1, 9)],
         [await ledger.outcome(f"c-{n}") for n in range(1, 9)],
@@ -70,7 +70,7 @@ async def everything(ledger: Ledger) -> list[Any]:
     ]
 
 
-async def test_a_ledger_goes_there_and_back_with_everything(path: Path, place: Place, runtime: Runtime) -> None:
+async def test_a_ledger_moves_there_and_back_with_every_row(path: Path, place: Place, runtime: Runtime) -> None:
     async with open_ledger(path, clock=runtime.clock, storage="inline") as ledger:
         await fill(ledger)
         before = await everything(ledger)
@@ -116,7 +116,7 @@ async def test_a_ledger_in_use_is_not_moved(path: Path, place: Place, runtime: R
     await move_to_postgres(path, place, START)
 
 
-async def test_a_target_with_another_ledger_is_refused_and_both_stay(
+async def test_a_target_with_another_ledger_is_refused_and_both_stay_unchanged(
     path: Path, place: Place, runtime: Runtime
 ) -> None:
     async with open_ledger(path, clock=runtime.clock, storage="inline") as ledger:
@@ -136,7 +136,7 @@ async def test_a_target_with_another_ledger_is_refused_and_both_stay(
 async def test_a_move_that_was_interrupted_is_repeated(
     path: Path, place: Place, runtime: Runtime, *, out: bool
 ) -> None:
-    """The process ends when the target is whole, and before the source is marked."""
+    """The process ends after the target is complete and before the source is marked."""
     async with open_ledger(path, clock=runtime.clock, storage="inline") as ledger:
         await fill(ledger)
         before = await everything(ledger)

@@ -24,7 +24,7 @@ _schemas = (f"fleet_{number}" for number in itertools.count())
 
 
 class OwningLedger(PostgresLedger):
-    """A PostgreSQL ledger that owns each request of the ledgers that were closed before."""
+    """A PostgreSQL ledger that owns the requests of each ledger that was closed before."""
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -54,10 +54,10 @@ class PostgresMachine(LedgerMachine):
         self.wait(self.ledger.__aenter__())
 
     def inspect(self) -> None:
-        """PostgreSQL answers for its own files."""
+        """PostgreSQL checks its own files."""
 
 
-def test_the_ledger_does_what_the_model_says(server: Server) -> None:
+def test_a_postgresql_ledger_has_the_content_of_the_model_after_any_calls(server: Server) -> None:
     PostgresMachine.server = server
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         PostgresMachine,

@@ -1,4 +1,4 @@
-"""PostgreSQL stops, crashes and is killed under load: the ledger loses nothing, and goes on without help."""
+"""PostgreSQL stops, crashes and is killed under load: the ledger loses no write and recovers without help."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def server() -> Iterator[Server]:
 
 
 async def work(ledger: Ledger, name: str, accepted: set[str], refused: set[str], closed: set[str]) -> None:
-    """Accept and close requests for ever, and note each reply."""
+    """Accept and close requests without end, and record each reply."""
     number = 0
     while True:
         number += 1
@@ -51,22 +51,20 @@ async def work(ledger: Ledger, name: str, accepted: set[str], refused: set[str],
 
 
 async def refused_call(ledger: Ledger) -> None:
-    """Write until it is refused: a commit in doubt may hold every worker, so another call sees the refusal."""
+    """Write until a write is refused: a commit in doubt may block every worker, so another call sees the refusal."""
     with suppress(NotAccepting):
         while True:
             await ledger.require_writable()
 
 
 async def until(reached: Callable[[], bool]) -> None:
-    """Wait for the workers to get so far."""
+    """Wait until the workers have made this number of writes."""
     while not reached():  # noqa: ASYNC110 - the condition is a count
         await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("end", ["fast", "immediate", "kill"])
-async def test_a_server_that_comes_back_has_each_write_that_was_confirmed_and_no_other(
-    server: Server, end: str
-) -> None:
+async def test_after_an_outage_the_server_has_exactly_the_confirmed_writes(server: Server, end: str) -> None:
     accepted: set[str] = set()
     refused: set[str] = set()
     closed: set[str] = set()
@@ -115,7 +113,7 @@ async def test_a_ledger_that_cannot_be_opened_names_the_next_step(
     assert "correct-horse" not in str(failed.value)
 
 
-def test_a_file_of_the_driver_that_cannot_be_read_is_not_taken_for_a_server_that_is_away() -> None:
+def test_an_unreadable_file_of_the_driver_is_not_taken_for_an_absent_server() -> None:
     error = refused(Place("postgresql://h/d"), PermissionError(13, "Permission denied", "/var/lib/fleet/x.key"))
     assert "/var/lib/fleet/x.key" in str(error)
     assert "HOME" in (error.hint or "")
@@ -131,7 +129,9 @@ async def test_two_fleets_on_one_database_do_not_see_each_other(server: Server) 
         assert await two.open_ids() == ()
 
 
-async def test_writes_to_a_silent_server_are_refused_within_a_part_of_the_lease_and_later_taken(server: Server) -> None:
+async def test_writes_to_a_silent_server_are_refused_within_a_part_of_the_lease_and_later_accepted(
+    server: Server,
+) -> None:
     line = Line(server.port)
     clock = asyncio.get_running_loop().time
     async with await line.start():
@@ -171,10 +171,10 @@ def test_a_size_limit_is_refused_for_a_ledger_in_postgresql(server: Server) -> N
 
 
 class CommitCutter:
-    """A proxy in front of the server. Once ``armed``, it cuts the connection at a commit, before or after that.
+    """A proxy in front of the server. Once ``armed``, it cuts the connection before or after the next commit.
 
     ``reaches``: the server gets the commit, and its reply is dropped; with ``waits`` once the server has committed.
-    ``spared``: commits that pass before.
+    ``spared``: the number of commits that pass before.
     """
 
     spared = 0
@@ -237,7 +237,7 @@ SYNC = b"S\x00\x00\x00\x04"
 
 class HubStopper:
     """A proxy that lets a hub stand still in the middle of a message. Once ``armed``, the last bytes of the next
-    statement of a transaction stay with it, as do all later ones, and the connection stays open.
+    statement of a transaction and all later ones stay with it, and the connection stays open.
     """
 
     def __init__(self, server: Server) -> None:
@@ -292,7 +292,7 @@ CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON outcomes DEFERRABLE INITIALLY DEF
 """
 
 
-async def test_a_commit_that_the_server_is_still_busy_with_is_confirmed(server: Server) -> None:
+async def test_a_commit_that_takes_the_server_long_is_confirmed(server: Server) -> None:
     cutter = CommitCutter(server, reaches=True, waits=False)
     async with await asyncio.start_server(cutter.serve, "127.0.0.1", 0) as proxy:
         port = proxy.sockets[0].getsockname()[1]
@@ -307,7 +307,7 @@ async def test_a_commit_that_the_server_is_still_busy_with_is_confirmed(server: 
             assert await ledger.outcome("c-1") is not None
 
 
-async def test_events_that_are_on_record_are_confirmed_though_old_ones_could_not_be_deleted(server: Server) -> None:
+async def test_recorded_events_are_confirmed_although_old_ones_could_not_be_deleted(server: Server) -> None:
     cutter = CommitCutter(server, reaches=False)
     async with await asyncio.start_server(cutter.serve, "127.0.0.1", 0) as proxy:
         port = proxy.sockets[0].getsockname()[1]
@@ -319,10 +319,10 @@ async def test_events_that_are_on_record_are_confirmed_though_old_ones_could_not
             assert len(await ledger.events()) == 1
 
 
-async def test_requests_are_taken_over_though_their_rows_could_not_be_read_at_first(server: Server) -> None:
+async def test_requests_are_taken_over_although_their_rows_could_not_be_read_at_first(server: Server) -> None:
     place = Place.read(server.url(), password=True)
     blocker = await asyncpg.connect(place.dsn, server_settings={"search_path": place.schema})
-    await blocker.execute("ALTER ROLE fleet SET lock_timeout = '200ms'")  # of the sessions from now on
+    await blocker.execute("ALTER ROLE fleet SET lock_timeout = '200ms'")  # in sessions from now on
     async with open_postgres(place) as other:
         async with open_postgres(place) as leaving:
             await leaving.accept([record("c-1")])
@@ -384,7 +384,7 @@ async def test_a_hub_whose_requests_were_taken_over_writes_nothing_until_it_join
         assert await other.close(outcome("c-1"))
 
 
-async def test_a_hub_that_leaves_hands_its_requests_over_at_once(server: Server) -> None:
+async def test_a_hub_that_leaves_passes_its_requests_on_at_once(server: Server) -> None:
     place = Place.read(server.url(), password=True)
     async with open_postgres(place) as other:
         async with open_postgres(place) as leaving:
@@ -402,7 +402,7 @@ async def test_a_hub_that_leaves_hands_its_requests_over_at_once(server: Server)
         assert not await other.take_over()
 
 
-async def test_the_row_of_a_hub_goes_a_day_after_its_end_unless_it_owns_something(server: Server) -> None:
+async def test_the_row_of_a_hub_is_deleted_a_day_after_its_end_unless_it_owns_a_request(server: Server) -> None:
     place = Place.read(server.url(), password=True)
     for request in ("c-1", None):
         async with open_postgres(place) as leaving:
@@ -458,7 +458,7 @@ async def test_the_events_of_all_hubs_have_one_order(server: Server) -> None:
         'postgresql://u@h/d?schema=a";drop',
     ],
 )
-def test_an_address_that_cannot_be_used_is_refused(url: str) -> None:
+def test_an_unusable_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigError) as failed:
         Place.read(url)
     assert "secret" not in f"{failed.value} {failed.value.hint}"

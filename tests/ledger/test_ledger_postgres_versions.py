@@ -53,7 +53,7 @@ class Listener:
         self.lost += 1
 
 
-async def test_a_hub_goes_on_and_starts_beside_tables_of_a_newer_version(
+async def test_a_hub_continues_and_starts_beside_tables_of_a_newer_version(
     server: Server, database: asyncpg.Connection
 ) -> None:
     async with open_postgres(place(server)) as ledger:
@@ -63,9 +63,7 @@ async def test_a_hub_goes_on_and_starts_beside_tables_of_a_newer_version(
             assert await later.accept([record("two")])
 
 
-async def test_a_hub_that_is_too_old_writes_nothing_more_and_leaves(
-    server: Server, database: asyncpg.Connection
-) -> None:
+async def test_a_hub_that_is_too_old_stops_writing_and_leaves(server: Server, database: asyncpg.Connection) -> None:
     listener = Listener()
     async with open_postgres(place(server)) as ledger:
         ledger.report_to(listener)

@@ -1,4 +1,4 @@
-"""What a ledger keeps: payloads go before facts, the file shrinks, and no agent pushes out the history of others."""
+"""Retention: payloads are deleted before facts, the file shrinks, and no agent displaces the history of others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def prune(ledger: Ledger, seconds: float) -> int:
     return total
 
 
-async def test_beyond_its_bytes_a_ledger_deletes_payloads_and_keeps_facts(tmp_path: Path) -> None:
+async def test_past_its_size_limit_a_ledger_deletes_payloads_and_keeps_facts(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     async with ledger_of(path, bytes_max=6_000_000, outcomes_min=10) as ledger:
         await add(ledger, 200)
@@ -64,7 +64,7 @@ async def test_beyond_its_bytes_a_ledger_deletes_payloads_and_keeps_facts(tmp_pa
         assert len(await ledger.outcomes(since=at(0))) == 200
 
 
-async def test_if_facts_alone_are_too_large_the_oldest_go_and_the_file_shrinks(tmp_path: Path) -> None:
+async def test_if_facts_alone_are_too_large_the_oldest_are_deleted_and_the_file_shrinks(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     async with ledger_of(path, outcomes_min=10) as ledger:
         await add(ledger, 2 * PRUNED_MAX)
@@ -95,7 +95,7 @@ async def test_a_file_of_an_older_fleetsim_can_shrink_after_its_next_start(tmp_p
     assert path.stat().st_size < before / 5
 
 
-async def test_an_agent_that_chatters_loses_its_own_events_and_not_those_of_others(tmp_path: Path) -> None:
+async def test_a_talkative_agent_loses_its_own_events_and_not_those_of_others(tmp_path: Path) -> None:
     async with ledger_of(tmp_path / "ledger.db", events_max=1_000) as ledger:
         await ledger.append([replace(event(n), agent="quinn") for n in range(1, 401)])
         for first in range(401, 20_000, 100):
@@ -109,7 +109,7 @@ async def test_an_agent_that_chatters_loses_its_own_events_and_not_those_of_othe
         assert rows[-1].seq == 30_999, "the newest always stay"
 
 
-def test_what_the_operator_keeps_bounds_the_ledger() -> None:
+def test_the_retention_settings_bound_the_ledger() -> None:
     assert RetentionSettings().limits == LedgerLimits()
     few = RetentionSettings(days=2.0, outcomes=100, bytes=5_000_000).limits
     assert (few.keep_s, few.outcomes_max, few.outcomes_min, few.bytes_max) == (2 * DAY_S, 100, 100, 5_000_000)

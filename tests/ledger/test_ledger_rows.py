@@ -1,4 +1,4 @@
-"""Every value comes back from the ledger's rows as it went in."""
+"""Every value round-trips through the ledger's rows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ UNIONS: dict[Any, tuple[type[Any], ...]] = {
 
 
 def values(kind: Any) -> st.SearchStrategy[Any]:
-    """Anything of a type the ledger records, built from its annotations alone."""
+    """Values of a type that the ledger records, built from its annotations alone."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind in PLAIN:
         return PLAIN[kind]
@@ -75,7 +75,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
 @pytest.mark.parametrize(
     "kind", [RequestRecord, Outcome, Question, Answer, RunRecord, CardSnapshot, EarlyWebhook, Event]
 )
-def test_every_value_of_every_recorded_kind_comes_back_equal(kind: type[Any]) -> None:
+def test_every_value_of_every_recorded_kind_round_trips(kind: type[Any]) -> None:
     @settings(max_examples=scaled(100), deadline=None)
     @given(values(kind))
     def comes_back(value: Any) -> None:
@@ -95,13 +95,13 @@ def test_a_date_is_the_same_moment_in_any_zone() -> None:
     assert moment(micros(at)).tzinfo is UTC
 
 
-def test_a_row_of_an_older_fleetsim_may_lack_fields_and_have_others() -> None:
+def test_a_row_of_an_older_fleetsim_may_lack_fields_and_have_unknown_ones() -> None:
     text = encode(record("c-1")).replace('"answers":0', '"forgotten":1')
     assert decoder(RequestRecord)(text) == record("c-1")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"correlation_id":1}', "\x00"])
-def test_text_that_is_no_value_is_damage_and_is_not_repeated_in_the_error(text: str) -> None:
+def test_invalid_text_is_damage_and_is_not_repeated_in_the_error(text: str) -> None:
     with pytest.raises(LedgerDamaged) as refused:
         decoder(Outcome)(text)
     assert refused.value.__cause__ is None
@@ -109,7 +109,7 @@ def test_text_that_is_no_value_is_damage_and_is_not_repeated_in_the_error(text: 
 
 
 @given(st.lists(texts | st.integers() | st.none(), min_size=1, max_size=4), st.data())
-def test_no_change_of_one_column_leaves_the_sum_as_it_was(columns: list[Any], data: st.DataObject) -> None:
+def test_every_change_of_one_column_changes_the_sum(columns: list[Any], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(columns) - 1))
     other = data.draw(texts | st.integers() | st.none())
     changed = [*columns[:at], other, *columns[at + 1 :]]
@@ -124,14 +124,14 @@ def test_a_chain_depends_on_every_link_before_it() -> None:
     assert link(first, "next") != link(altered, "next")
 
 
-def test_a_request_that_took_the_other_dialect_is_read_from_a_ledger_that_calls_it_turned() -> None:
+def test_the_former_name_of_the_other_dialect_is_read() -> None:
     body = encode(replace(record("c-1"), other_taken=True))
     older = body.replace('"other_taken":true', '"turned":true')
     assert older != body
     assert decoder(RequestRecord)(older) == decoder(RequestRecord)(body) == replace(record("c-1"), other_taken=True)
 
 
-def test_work_is_at_the_agents_address_or_where_it_was_sent_to_before_that_was_noted() -> None:
+def test_the_address_of_old_work_is_that_of_its_agent_or_of_its_send() -> None:
     older = replace(record("c-1"), url="", rpc_url="http://b")
     assert older.sent_to == "http://b"
     assert replace(older, url="http://a").sent_to == "http://a"

@@ -1,6 +1,6 @@
-"""A damaged ledger yields what can be read, and nothing that was not written."""
+"""From a damaged ledger the readable rows are salvaged, and no row that was not written."""
 
-# ruff: noqa: ASYNC240 - each test looks at files between two openings, and nothing else runs then
+# ruff: noqa: ASYNC240 - each test looks at files between two openings, and no other worker runs then
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def fill(ledger: Ledger) -> None:
 
 
 async def view(ledger: Ledger) -> dict[str, object]:
-    """Everything, in pieces that can be compared one by one."""
+    """The whole content, in pieces that can be compared one by one."""
     found: dict[str, object] = {}
     for name in NAMES:
         found[f"request {name}"] = await ledger.request(name)
@@ -78,7 +78,7 @@ async def salvaged(path: Path, opened: Callable[[], Ledger]) -> tuple[SalvageRep
 
 
 @pytest.mark.slow
-async def test_a_whole_ledger_survives_its_salvage(path: Path, opened: Callable[[], Ledger]) -> None:
+async def test_an_undamaged_ledger_survives_its_salvage(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await fill(ledger)
         truth = await view(ledger)
@@ -110,7 +110,7 @@ async def test_the_old_file_is_kept_byte_for_byte(path: Path, opened: Callable[[
 
 
 @pytest.mark.slow
-async def test_random_damage_costs_rows_and_never_changes_one(path: Path, opened: Callable[[], Ledger]) -> None:
+async def test_random_damage_loses_rows_and_never_changes_one(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await fill(ledger)
         truth = await view(ledger)
@@ -134,7 +134,7 @@ async def test_random_damage_costs_rows_and_never_changes_one(path: Path, opened
 
 
 def assert_careful(key: str, value: object, truth: dict[str, object]) -> None:
-    """Only these may differ: a stand-in for what was lost, or an earlier state of the row, counted as sent."""
+    """Only these may differ: a stand-in for a lost row, or an earlier state of the row, counted as sent."""
     if key.startswith("outcome"):
         assert value.kind is OutcomeKind.UNKNOWN  # type: ignore[attr-defined]
         assert value.cause is Cause.RECORD_LOST  # type: ignore[attr-defined]
@@ -146,7 +146,7 @@ def assert_careful(key: str, value: object, truth: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("size", [16, 100, 4096], ids=["magic", "header", "first page, with the schema"])
-async def test_a_ledger_whose_header_is_gone_cannot_be_salvaged_and_stays_as_it_is(
+async def test_a_ledger_without_its_header_cannot_be_salvaged_and_stays_unchanged(
     path: Path, opened: Callable[[], Ledger], size: int
 ) -> None:
     async with opened() as ledger:
@@ -188,7 +188,7 @@ async def test_records_before_a_damaged_one_in_the_log_are_not_lost(
         assert all(r.phase is Phase.SENDING for r in await ledger.open_requests())
 
 
-async def test_what_may_have_been_sent_is_never_sent_again(path: Path, opened: Callable[[], Ledger]) -> None:
+async def test_a_request_that_may_have_been_sent_is_never_sent_again(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await ledger.accept([record("c-0")])
         await ledger.update(replace(record("c-0"), phase=Phase.SENDING))
@@ -199,7 +199,7 @@ async def test_what_may_have_been_sent_is_never_sent_again(path: Path, opened: C
         assert [r.phase for r in await ledger.open_requests()] == [Phase.SENDING, Phase.SENDING]
 
 
-async def test_a_lost_outcome_is_unknown_and_a_lost_request_is_made_up(
+async def test_a_lost_outcome_is_unknown_and_a_lost_request_is_reconstructed(
     path: Path, opened: Callable[[], Ledger]
 ) -> None:
     async with opened() as ledger:
@@ -227,7 +227,7 @@ async def test_a_lost_outcome_is_unknown_and_a_lost_request_is_made_up(
         assert {o.correlation_id for o in await ledger.unannounced()} == {"c-0", "c-1"}
 
 
-async def test_a_file_without_one_readable_row_is_left_as_it_is(path: Path) -> None:
+async def test_a_file_without_one_readable_row_is_unchanged(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"nothing like it" * 1_000)
     with pytest.raises(LedgerDamaged):
@@ -253,14 +253,14 @@ async def test_every_table_of_a_ledger_is_salvaged(path: Path, opened: Callable[
     assert tables - set(KEYS) == {"schema_version", "sqlite_sequence", "file"}
 
 
-async def test_there_must_be_a_file(path: Path) -> None:
+async def test_salvage_of_a_missing_file_is_an_error(path: Path) -> None:
     with pytest.raises(ConfigError):
         salvage(path, at(100))
     assert not path.parent.exists()
 
 
 @pytest.mark.slow
-async def test_rows_on_either_side_of_a_lost_page_keep_their_order_and_what_was_told_stays_told(
+async def test_rows_on_either_side_of_a_lost_page_keep_their_order_and_announced_ones_stay_announced(
     path: Path, opened: Callable[[], Ledger]
 ) -> None:
     async with opened() as ledger:

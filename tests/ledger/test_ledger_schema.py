@@ -1,6 +1,6 @@
-"""Old ledgers become new ones, whole or not at all."""
+"""Ledgers of older versions are migrated whole or not at all."""
 
-# ruff: noqa: ASYNC240 - each test looks at files between two openings, and nothing else runs then
+# ruff: noqa: ASYNC240 - each test looks at files between two openings, and no other worker runs then
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ async def assert_all_there(ledger: Ledger) -> None:
     assert await ledger.unannounced() == (), "outcomes of that time were announced then"
 
 
-async def test_an_older_ledger_is_salvaged_with_all_it_holds(path: Path, opened: Callable[[], Ledger]) -> None:
+async def test_an_older_ledger_is_salvaged_with_every_row(path: Path, opened: Callable[[], Ledger]) -> None:
     report = salvage(path, at(100))
     assert set(report.unreadable.values()) <= {0}
     async with opened() as ledger:
         await assert_all_there(ledger)
 
 
-async def test_an_older_ledger_is_brought_up_to_date_with_all_it_holds(
+async def test_an_older_ledger_is_migrated_with_every_row(
     path: Path,
     opened: Callable[[], Ledger],
 ) -> None:
@@ -97,7 +97,7 @@ async def test_each_step_is_recorded_with_its_name(path: Path, opened: Callable[
 
 @pytest.mark.slow
 @pytest.mark.skipif(not available(), reason=WHY_NOT)
-async def test_a_migration_cut_off_at_any_disk_call_is_done_whole_at_the_next_start(
+async def test_a_migration_interrupted_at_any_disk_call_is_completed_at_the_next_start(
     path: Path, tmp_path: Path, opened: Callable[[], Ledger]
 ) -> None:
     original = path.read_bytes()

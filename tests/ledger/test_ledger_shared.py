@@ -14,7 +14,7 @@ from tests.ledger.ledgers import SMALL, OpenLedger, opener
 
 
 class OwningLedger(MemberLedger):
-    """A member that owns each request of the members that were closed before."""
+    """A member that owns the requests of each member that was closed before."""
 
     async def __aenter__(self) -> Self:
         if not self._store.members:

@@ -1,4 +1,4 @@
-"""Group commit, order, and what a disk that fails does to whom."""
+"""Group commit, order, and the effects of a failing disk on each caller."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def names(ledger: Ledger) -> list[str]:
     return [r.request.correlation_id for r in await ledger.open_requests()]
 
 
-async def test_what_waits_for_a_commit_shares_the_next_one(ledger: Ledger) -> None:
+async def test_calls_that_wait_for_a_commit_share_the_next_one(ledger: Ledger) -> None:
     with Gate().shut() as gate:
         first = asyncio.ensure_future(ledger.accept([record("c-0")]))
         await gate.reached()
@@ -109,7 +109,7 @@ async def test_a_cancelled_caller_neither_stops_the_thread_nor_undoes_the_write(
     assert await names(ledger) == ["c-0", "c-1", "c-2"]
 
 
-async def test_closing_waits_for_what_was_handed_in(tmp_path: Path, runtime: Runtime) -> None:
+async def test_closing_waits_for_calls_under_way(tmp_path: Path, runtime: Runtime) -> None:
     path = tmp_path / "other.db"
     async with open_ledger(path, clock=runtime.clock) as ledger:
         pending = [asyncio.ensure_future(ledger.accept([record(f"c-{n}")])) for n in range(50)]
@@ -120,7 +120,7 @@ async def test_closing_waits_for_what_was_handed_in(tmp_path: Path, runtime: Run
     assert not [t.name for t in threading.enumerate() if t.name.startswith("fleetsim-ledger")]
 
 
-async def test_a_disk_that_does_not_keep_up_turns_new_work_away(ledger: Ledger) -> None:
+async def test_a_slow_disk_refuses_new_work(ledger: Ledger) -> None:
     with Gate().shut() as gate:
         first = asyncio.ensure_future(ledger.accept([record("c-0")]))
         await gate.reached()
@@ -132,7 +132,7 @@ async def test_a_disk_that_does_not_keep_up_turns_new_work_away(ledger: Ledger) 
         assert all(await asyncio.gather(first, *rest[:-1]))
 
 
-async def test_an_unexpected_error_reaches_its_callers_and_the_thread_lives_on(ledger: Ledger) -> None:
+async def test_an_unexpected_error_reaches_its_callers_and_the_thread_continues(ledger: Ledger) -> None:
     def broken(point: str) -> None:
         raise MemoryError(point)
 
@@ -143,7 +143,7 @@ async def test_an_unexpected_error_reaches_its_callers_and_the_thread_lives_on(l
     assert await ledger.accept([record("c-0")])
 
 
-async def test_another_programs_lock_delays_nobody_but_the_writer(ledger: Ledger, tmp_path: Path) -> None:
+async def test_the_lock_of_another_program_delays_only_the_writer(ledger: Ledger, tmp_path: Path) -> None:
     await ledger.accept([record("c-0")])
     other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -196,7 +196,7 @@ def disk(folder: Path, fail: Callable[[Step], int] | None = None) -> Iterator[Di
         yield watched
 
 
-async def test_an_answer_that_was_decided_is_never_refused_for_the_tidying_behind_it(
+async def test_a_decided_answer_is_never_refused_for_the_clean_up_behind_it(
     tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("fleetsim.ledger.stored.PRUNE_EVERY", 1)
@@ -245,7 +245,7 @@ async def test_every_commit_syncs_the_log_before_it_is_acknowledged(tmp_path: Pa
             assert steps[n - 1] == "sync"
 
 
-async def test_a_damaged_row_met_while_running_is_an_error_and_never_an_answer(
+async def test_a_damaged_row_found_while_running_is_an_error_and_never_a_result(
     tmp_path: Path, runtime: Runtime, storage: ThreadedStorage
 ) -> None:
     async with SqliteLedger(storage, LedgerLimits()) as ledger:
@@ -260,7 +260,7 @@ async def test_a_damaged_row_met_while_running_is_an_error_and_never_an_answer(
         assert await ledger.request("c-1") == record("c-1")
 
 
-async def test_a_full_disk_in_mid_write_leaves_nothing_of_the_operation(tmp_path: Path, runtime: Runtime) -> None:
+async def test_a_full_disk_during_a_write_leaves_no_part_of_the_operation(tmp_path: Path, runtime: Runtime) -> None:
     with disk(tmp_path) as watched:
         async with open_ledger(tmp_path / "ledger.db", clock=runtime.clock) as ledger:
             await ledger.accept([record("c-0")])
@@ -276,7 +276,7 @@ async def test_a_full_disk_in_mid_write_leaves_nothing_of_the_operation(tmp_path
 
 
 class Killed:
-    """A process that dies now: its files, copied as they are, and what the next one finds in them."""
+    """A process that dies now: a copy of its files, and the content that the next one finds in them."""
 
     def __init__(self, path: Path, runtime: Runtime) -> None:
         self._path, self._runtime = path, runtime
@@ -292,8 +292,8 @@ class Killed:
             return await names(ledger)
 
 
-async def test_what_was_refused_for_a_failed_sync_is_not_there_after_a_crash(tmp_path: Path, runtime: Runtime) -> None:
-    """The log holds the whole transaction, and only the sync failed: it has to be written over."""
+async def test_a_write_refused_for_a_failed_sync_is_absent_after_a_crash(tmp_path: Path, runtime: Runtime) -> None:
+    """The log holds the whole transaction, and only the sync failed: it must be overwritten."""
     path = tmp_path / "ledger.db"
     failures = iter([IOERR["sync"]])
     with disk(tmp_path) as watched:
@@ -305,7 +305,7 @@ async def test_what_was_refused_for_a_failed_sync_is_not_there_after_a_crash(tmp
             assert await Killed(path, runtime).names() == ["c-0"]
 
 
-async def test_a_refused_transaction_is_written_over_as_soon_as_the_disk_takes_anything(
+async def test_a_refused_transaction_is_overwritten_as_soon_as_the_disk_accepts_a_write(
     tmp_path: Path, runtime: Runtime
 ) -> None:
     path = tmp_path / "ledger.db"
@@ -328,7 +328,7 @@ async def test_a_refused_transaction_is_written_over_as_soon_as_the_disk_takes_a
             assert await Killed(path, runtime).names() == ["c-0"]
 
 
-async def test_an_opening_nobody_waits_for_any_more_is_closed_again(tmp_path: Path, runtime: Runtime) -> None:
+async def test_an_opening_whose_caller_gave_up_is_closed_again(tmp_path: Path, runtime: Runtime) -> None:
     path = tmp_path / "ledger.db"
     opening = asyncio.ensure_future(open_ledger(path, clock=runtime.clock).__aenter__())
     await asyncio.sleep(0)
@@ -346,7 +346,7 @@ async def test_an_opening_nobody_waits_for_any_more_is_closed_again(tmp_path: Pa
 
 
 class Plain:
-    """A database of its own, whose openings and closings are counted."""
+    """A database that counts its openings and closings."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -367,9 +367,7 @@ class Plain:
 
 
 @pytest.mark.parametrize("form", ["inline", "threaded"])
-async def test_a_storage_is_of_use_from_its_start_to_its_stop_and_may_be_stopped_twice(
-    tmp_path: Path, form: str
-) -> None:
+async def test_a_storage_works_from_start_to_stop_and_may_be_stopped_twice(tmp_path: Path, form: str) -> None:
     plain = Plain(tmp_path / "plain.db")
     storage = plain.storage(form)
     for times in (1, 2):
@@ -388,7 +386,7 @@ async def test_a_storage_is_of_use_from_its_start_to_its_stop_and_may_be_stopped
 
 
 @pytest.mark.parametrize("form", ["inline", "threaded"])
-async def test_a_file_that_turns_out_to_be_none_of_ours_while_it_is_read_is_damage(tmp_path: Path, form: str) -> None:
+async def test_a_file_that_is_found_not_to_be_ours_while_it_is_read_is_damage(tmp_path: Path, form: str) -> None:
     (tmp_path / "plain.db").write_bytes(b"not a database at all" * 100)
     storage = Plain(tmp_path / "plain.db").storage(form)
     await storage.start()
@@ -410,6 +408,6 @@ asyncio.run(open_it())
 """
 
 
-def test_a_program_that_forgot_to_close_its_ledger_may_end_all_the_same(tmp_path: Path) -> None:
+def test_a_program_with_an_unclosed_ledger_can_end(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", FORGETFUL, tmp_path / "ledger.db"], timeout=100, check=False)
     assert ended.returncode == 0

@@ -1,4 +1,4 @@
-"""Which damage is looked for at opening, in files of which size, and how far back."""
+"""The damage that opening looks for: in files of each size, and how many rows back."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def asked(storage: Storage, statement: str = "SELECT 1", newest: int | Non
     return await storage.write(look)
 
 
-async def test_a_sound_ledger_has_no_damage(storage: Storage) -> None:
+async def test_an_intact_ledger_has_no_damage(storage: Storage) -> None:
     for newest in (None, 0, 1, 10):
         assert await asked(storage, newest=newest) is None
 
@@ -56,21 +56,19 @@ async def test_a_wrong_row_of_any_table_is_named(storage: Storage, table: str) -
     assert f"row {number} of {table}" in damage
 
 
-async def test_a_closed_row_is_looked_at_among_the_newest_and_an_open_one_wherever_it_is(storage: Storage) -> None:
+async def test_closed_rows_are_checked_among_the_newest_and_open_ones_everywhere(storage: Storage) -> None:
     assert await asked(storage, "UPDATE requests SET body = '' WHERE seq = 1", newest=3) is None
     assert "row 1 of requests" in (await asked(storage, newest=4) or "")
     assert "row 1 of requests" in (await asked(storage, newest=None) or "")
     assert "row 3 of requests" in (await asked(storage, "UPDATE requests SET body = '' WHERE seq = 3", newest=1) or "")
 
 
-async def test_an_outcome_that_does_not_follow_is_found_among_those_looked_at(storage: Storage) -> None:
+async def test_an_outcome_outside_the_chain_is_found_among_those_checked(storage: Storage) -> None:
     assert await asked(storage, "UPDATE outcomes SET chain = x'00' WHERE seq = 2", newest=1) is None
     assert "row 2 of outcomes" in (await asked(storage, newest=2) or "")
 
 
-async def test_a_ledger_that_says_another_version_than_it_was_migrated_to_is_damaged(
-    tmp_path: Path, runtime: Runtime
-) -> None:
+async def test_a_ledger_with_another_version_than_its_migrations_is_damaged(tmp_path: Path, runtime: Runtime) -> None:
     path = tmp_path / "ledger.db"
     storage = InlineStorage(opener(path))
     async with SqliteLedger(storage, LedgerLimits()):

@@ -156,7 +156,7 @@ DEFECTS = (
         "runtime/exchange.py",
         "    return None if limits.total_s is None else asyncio.get_running_loop().time() + limits.total_s\n",
         "    return None\n",
-        "tests/runtime/test_exchange.py -k whole_time",
+        "tests/runtime/test_exchange.py -k whole_deadline",
     ),
     Planted(
         "U13",
