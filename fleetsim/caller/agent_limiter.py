@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from fleetsim.caller.account import Accounts
@@ -77,6 +77,14 @@ class AgentLimiter:
         """When the agent's breaker opened; None while it is closed."""
         state = self._states.get(agent)
         return state.opened_at if state is not None and state.open_until is not None else None
+
+    def opens_at(self, agent: str) -> datetime | None:
+        """When an open breaker lets the next call through; None while it is closed."""
+        state = self._states.get(agent)
+        if state is None or state.open_until is None:
+            return None
+        clock = self._runtime.clock
+        return clock.now() + timedelta(seconds=max(0.0, state.open_until - clock.monotonic()))
 
     @asynccontextmanager
     async def call(

@@ -47,15 +47,17 @@ class SharedTracker(Tracker):
         super().__init__(runtime, executor, ledger, events, rules, **options)
         self._shared = ledger
 
-    async def find_track(self, correlation_id: str) -> Track | None:
-        if (track := self.open_tracks.get(correlation_id)) is not None:
-            return track
-        record = await self._shared.request(correlation_id)
-        if record is None or record.phase is Phase.CLOSED:
-            return None
-        question = next((one for one in await self.find_questions() if one.correlation_id == correlation_id), None)
-        track = new_track(record, self._moment())
-        return replace(track, asking=replace(track.asking, question=question, recorded=question is not None))
+    async def find_tracks(self, correlation_ids: Sequence[str]) -> list[Track]:
+        found = {track.record.request.correlation_id: track for track in await super().find_tracks(correlation_ids)}
+        elsewhere = [one for one in correlation_ids if one not in found]
+        asked = {one.correlation_id: one for one in await self.find_questions()} if elsewhere else {}
+        for correlation_id in elsewhere:
+            record = await self._shared.request(correlation_id)
+            if record is not None and record.phase is not Phase.CLOSED:
+                track, question = new_track(record, self._moment()), asked.get(correlation_id)
+                asking = replace(track.asking, question=question, recorded=question is not None)
+                found[correlation_id] = replace(track, asking=asking)
+        return [found[one] for one in correlation_ids if one in found]
 
     async def find_questions(self) -> tuple[Question, ...]:
         records = await self._shared.questions()

@@ -181,7 +181,11 @@ class Tracker:
 
     async def find_track(self, correlation_id: str) -> Track | None:
         """One open track, of any hub of the fleet."""
-        return self.open_tracks.get(correlation_id)
+        return next(iter(await self.find_tracks((correlation_id,))), None)
+
+    async def find_tracks(self, correlation_ids: Sequence[str]) -> list[Track]:
+        """Those of these tracks that are open, of any hub of the fleet."""
+        return [track for one in correlation_ids if (track := self.open_tracks.get(one)) is not None]
 
     async def count_open(self) -> int:
         """The number of open requests of all hubs of the fleet."""

@@ -62,6 +62,7 @@ def prove(proof: str, url: str, challenge: str) -> str:
 
 
 if TYPE_CHECKING:
+    from fleetsim.api.state import HubState
     from fleetsim.client.hub_tools import ToolResult
 
 URL_VARIABLE, KEY_VARIABLE = "WORKSTACEAN_URL", "WORKSTACEAN_API_KEY"
@@ -423,6 +424,17 @@ class HubClient:
             page = await self.get("/tasks", limit=0, after=page["next"])
             tasks["open"] += page["open"]
         return {"open": tasks["open"], "recent": tasks["recent"]}
+
+    async def state(self, *, requests: bool = True) -> HubState:
+        """Everything that a screen of the key shows; the events after ``seq`` continue it."""
+        from msgspec import convert
+
+        from fleetsim.api.state import HubState
+
+        state = convert(await self.get("/state", limit=None if requests else 0), HubState)
+        while state.next is not None:
+            state = state.then(convert(await self.get("/state", after=state.next), HubState))
+        return state
 
     async def wire(self, *, agent: str | None = None, task: str | None = None, after: int = 0) -> list[dict[str, Any]]:
         """The recent exchanges with an agent, or those about one request (``task``), oldest first, secrets masked.

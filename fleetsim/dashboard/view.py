@@ -16,17 +16,18 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from fleetsim.api.state import OutcomeStats
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH, at_most, moment
 from fleetsim.dashboard.view_ceremonies import CeremonyFold, CeremonyView
-from fleetsim.dashboard.view_fleet import AgentRow, FleetFold, span_for
+from fleetsim.dashboard.view_fleet import AgentRow, FleetFold
 from fleetsim.dashboard.view_scenario import ScenarioFold, ScenarioView
 from fleetsim.dashboard.view_tasks import TaskDetail, TaskFold, TaskRow
 from fleetsim.events import fleet as fleet_events
 from fleetsim.events import request as events
 from fleetsim.events.request import Event, Excerpt, Level
 from fleetsim.health.fleet_health import HealthWord
-from fleetsim.health.outcome_stats import OutcomeStats
+from fleetsim.health.trend import DAY_S, span_for
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.model.work import Outcome
@@ -40,7 +41,6 @@ EVENTS_MAX = 20_000
 SETTLED_MAX = 100
 OPEN_MAX = 1_000
 FAULTS_MAX = 20
-DAY_S = 86_400
 VETO = "veto"
 RECENT_MAX = 100
 NOTICES_MAX = 20
@@ -291,10 +291,10 @@ class ViewBuilder:
             fleet_events.BreakerOpened: (fleet.breaker_opened,),
             fleet_events.BreakerClosed: (fleet.breaker_closed,),
             fleet_events.HealthChanged: (fleet.health_changed,),
-            fleet_events.WebhookAccepted: (fleet.webhook_accepted,),
-            fleet_events.WebhookRejected: (fleet.webhook_rejected,),
-            fleet_events.WebhookRegistered: (fleet.webhook_registered,),
-            fleet_events.WebhooksDegraded: (fleet.webhooks_degraded,),
+            fleet_events.WebhookAccepted: (fleet.webhook,),
+            fleet_events.WebhookRejected: (fleet.webhook,),
+            fleet_events.WebhookRegistered: (fleet.webhook,),
+            fleet_events.WebhooksDegraded: (fleet.webhook,),
             fleet_events.ConfigLoaded: (self._config_loaded, fleet.config),
             fleet_events.ConfigReloaded: (self._config_reloaded, fleet.reconfigured),
             fleet_events.ConfigRejected: (self._config_rejected,),
@@ -459,9 +459,9 @@ class ViewBuilder:
             figures=fleet.total,
             trend=fleet.cells,
             span=span,
-            push_ok=fleet.pushes["ok"],
-            push_again=fleet.pushes["again"],
-            push_refused=fleet.pushes["refused"],
+            push_ok=fleet.pushes.get("ok", 0),
+            push_again=fleet.pushes.get("again", 0),
+            push_refused=fleet.pushes.get("refused", 0),
             missed=ceremonies.missed,
             skipped=ceremonies.skipped,
             events=self._seen,

@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 
-from msgspec import structs
+from msgspec.structs import replace as with_members
 
+from fleetsim.api.state import CardFacts, OutcomeStats, TrendCount
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH_ORDER
 from fleetsim.events import fleet as fleet_events
 from fleetsim.events import request as events
 from fleetsim.events.request import Event
 from fleetsim.health.fleet_health import FleetHealth, HealthWord, Thresholds
-from fleetsim.health.outcome_stats import OutcomeStats
+from fleetsim.health.trend import FINE_S
+from fleetsim.health.webhooks import PushState, WebhookNotes
 from fleetsim.model.text import one_line
 from fleetsim.sim import scenario_events
 from fleetsim.wire.choice import origin_of
@@ -26,77 +27,6 @@ from fleetsim.wire.choice import origin_of
 AGENTS_MAX = 1_000
 RUNS_MIN = Thresholds().outcomes_min
 """The fewest runs for a success rate."""
-
-
-DAY_S = 24 * 3600
-FINE_S = 15
-COARSE_S = 900
-CELLS = 16
-SPANS = (("4m", 240), ("16m", 960), ("1h", 3600), ("4h", 14_400), ("24h", DAY_S))
-"""The possible widths of a trend; the screen uses the smallest that covers the hub's uptime."""
-
-
-def span_for(age_s: float) -> tuple[str, int]:
-    """The label and width in seconds of a trend for a hub that is ``age_s`` old."""
-    return next((item for item in SPANS if item[1] >= age_s), SPANS[-1])
-
-
-class Trend:
-    """Successes and outcomes per quarter of a minute for an hour, and per quarter of an hour for a day."""
-
-    def __init__(self) -> None:
-        self._fine: dict[int, tuple[int, int]] = {}
-        self._coarse: dict[int, tuple[int, int]] = {}
-
-    def add(self, at: datetime, ok: bool) -> None:
-        second = int(at.timestamp())
-        for cells, size, keep in ((self._fine, FINE_S, 3600), (self._coarse, COARSE_S, DAY_S)):
-            good, all_ = cells.get(second // size, (0, 0))
-            cells[second // size] = (good + ok, all_ + 1)
-            if len(cells) > 2 * keep // size:
-                for old in sorted(cells)[: -keep // size]:
-                    del cells[old]
-
-    def cells(self, now: datetime, seconds: int) -> tuple[tuple[int, int], ...]:
-        """(successes, outcomes) per cell, oldest first, of the ``seconds`` that end with the current cell."""
-        source, size = (self._fine, FINE_S) if seconds <= 3600 else (self._coarse, COARSE_S)
-        per_cell = seconds // CELLS // size
-        first = int(now.timestamp()) // size - CELLS * per_cell + 1
-        cells: list[tuple[int, int]] = []
-        for cell in range(CELLS):
-            parts = [source.get(first + cell * per_cell + at, (0, 0)) for at in range(per_cell)]
-            cells.append((sum(good for good, _ in parts), sum(all_ for _, all_ in parts)))
-        return tuple(cells)
-
-
-class PushState(StrEnum):
-    """The state of an agent's webhooks."""
-
-    UNKNOWN = "unknown"
-    POLLED = "polled"
-    REGISTERED = "registered"
-    WORKING = "working"
-    SILENT = "silent"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CardFacts:
-    """Facts of the newest card, and whether a later fetch failed."""
-
-    url: str = ""
-    rpc_url: str = ""
-    dialect: str = ""
-    skills: tuple[str, ...] = ()
-    streaming: bool | None = None
-    push: bool | None = None
-    auth: str = ""
-    warnings: tuple[str, ...] = ()
-    latency_ms: int | None = None
-    fetched_at: datetime | None = None
-    changed_at: datetime | None = None
-    changes: str = ""
-    failed_at: datetime | None = None
-    error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +53,7 @@ class AgentRow:
     why: str
     since: datetime | None
     figures: OutcomeStats
-    trend: tuple[tuple[int, int], ...]
+    trend: tuple[TrendCount, ...]
     running: int
     waiting: int
     card: CardFacts
@@ -146,8 +76,6 @@ class _Agent:
     name: str
     listed_at: datetime
     card: CardFacts = field(default_factory=CardFacts)
-    trend: Trend = field(default_factory=Trend)
-    push: PushState = PushState.UNKNOWN
     health: HealthWord = HealthWord.UNKNOWN
     why: str = ""
     since: datetime | None = None
@@ -160,11 +88,10 @@ class FleetFold:
     def __init__(self) -> None:
         self._agents: dict[str, _Agent] = {}
         self._health = FleetHealth()
-        self._trend = Trend()
+        self._webhooks = WebhookNotes()
         self.total = OutcomeStats()
-        self.cells: tuple[tuple[int, int], ...] = ()
-        self._pushes: dict[str, Trend] = {kind: Trend() for kind in ("ok", "again", "refused")}
-        self.pushes: Mapping[str, int] = dict.fromkeys(self._pushes, 0)
+        self.cells: tuple[TrendCount, ...] = ()
+        self.pushes: Mapping[str, int] = {}
         self._changes = 0
         self._about: tuple[int, ...] = ()
         self._judged: dict[str, AgentRow] = {}
@@ -200,7 +127,7 @@ class FleetFold:
         """As ``config``, but unchanged agents keep their facts. A changed agent loses its card."""
         for name in read.lines(event.changed):
             if (changed := self._agents.get(name)) is not None:
-                changed.card = replace(changed.card, url="")
+                changed.card = with_members(changed.card, url="")
         self._list(event)
 
     def _list(self, event: fleet_events.ConfigLoaded | fleet_events.ConfigReloaded) -> None:
@@ -215,7 +142,7 @@ class FleetFold:
         for name, facts in listed.items():
             agent = self._agents.get(name)
             if agent is not None:
-                agent.card = replace(agent.card, url=agent.card.url or read.text(facts, "url", 500))
+                agent.card = with_members(agent.card, url=agent.card.url or read.text(facts, "url", 500))
 
     def card_fetched(self, event: fleet_events.CardFetched) -> tuple[str, CardFacts, CardFacts] | None:
         """Store a card. Returns the agent's name with its facts before and now."""
@@ -237,10 +164,7 @@ class FleetFold:
             changed_at=event.at if changes and before.fetched_at else before.changed_at,
             changes=changes or before.changes,
         )
-        if agent.card.push is False:
-            agent.push = PushState.POLLED
-        elif before.push is False:
-            agent.push = PushState.UNKNOWN
+        self._webhooks.take(event)
         return agent.name, before, agent.card
 
     def card_failed(self, event: fleet_events.CardFailed) -> None:
@@ -249,7 +173,7 @@ class FleetFold:
         if agent is None:
             return
         reason = _without_address(one_line(event.reason), agent.card.url) or "no card"
-        agent.card = replace(agent.card, failed_at=agent.card.failed_at or event.at, error=reason)
+        agent.card = with_members(agent.card, failed_at=agent.card.failed_at or event.at, error=reason)
 
     def health_changed(self, event: fleet_events.HealthChanged) -> None:
         """Store the hub's health word; agents that left the file are skipped."""
@@ -277,44 +201,22 @@ class FleetFold:
         if agent := self._of(event):
             agent.breaker_until = None
 
-    def webhook_accepted(self, event: fleet_events.WebhookAccepted) -> None:
-        self._pushes["again" if event.duplicate else "ok"].add(event.at, True)
-        if agent := self._of(event):
-            agent.push = PushState.WORKING
-
-    def webhook_rejected(self, event: fleet_events.WebhookRejected) -> None:
-        """A webhook was refused; its sender may be unknown."""
-        self._pushes["refused"].add(event.at, True)
+    def webhook(self, event: Event) -> None:
+        """Note whether the webhooks of an agent arrive. The sender of a refused one may be unknown."""
+        self._webhooks.take(event)
         self._of(event)
 
-    def webhook_registered(self, event: fleet_events.WebhookRegistered) -> None:
-        """The agent accepted our webhook's address; no webhook has arrived yet."""
-        if (agent := self._of(event)) and agent.push is not PushState.WORKING:
-            agent.push = PushState.REGISTERED
-
-    def webhooks_degraded(self, event: fleet_events.WebhooksDegraded) -> None:
-        """The agent's webhooks do not arrive. If the agent refuses webhooks, the hub polls its tasks, and this is not a
-        fault.
-        """
-        if agent := self._of(event):
-            agent.push = PushState.POLLED if event.refused else PushState.SILENT
-
     def outcome(self, event: events.OutcomeDecided) -> None:
-        agent = self._of(event)
+        self._of(event)
         told = event.outcome
-        outcome = structs.replace(
+        outcome = with_members(
             told,
             skill=one_line(told.skill, 100),
             system_actor=one_line(told.system_actor, 100),
             ended_at=event.at,  # the screen's clock is that of the events
             reason=one_line(told.reason, 500),
         )
-        if not self._health.fold(outcome):
-            return
-        if told.counts:
-            self._trend.add(event.at, outcome.success)
-            if agent is not None:
-                agent.trend.add(event.at, outcome.success)
+        self._health.fold(outcome)
 
     def rows(
         self, now: datetime, span_s: int, at_work: Mapping[str, tuple[int, int]], *, exact: bool = False
@@ -336,10 +238,8 @@ class FleetFold:
         """The rows without the tasks at work. They are costly, so only those of changed agents are made."""
         changed = self._agents.keys() - self._judged.keys()
         figures, of_skills = self._health.figures(now, changed)
-        self.total, self.cells = self._health.total.figures(now.timestamp()), self._trend.cells(now, span_s)
-        self.pushes = {
-            kind: sum(count for count, _ in trend.cells(now, span_s)) for kind, trend in self._pushes.items()
-        }
+        self.total, self.cells = self._health.total.figures(now.timestamp()), self._health.trend.cells(now, span_s)
+        self.pushes = self._webhooks.counts(now, span_s)
         skills: dict[str, dict[str, OutcomeStats]] = {}
         for skill in of_skills:
             skills.setdefault(skill.agent_name, {})[skill.skill] = skill.figures
@@ -356,11 +256,11 @@ class FleetFold:
                 why=agent.why,
                 since=agent.since,
                 figures=figures.get(name, OutcomeStats()),
-                trend=agent.trend.cells(now, span_s),
+                trend=self._health.trends[name].cells(now, span_s),
                 running=0,
                 waiting=0,
                 card=card,
-                push=agent.push,
+                push=self._webhooks.states.get(name, PushState.UNKNOWN),
                 skills=tuple(sorted(offered, key=lambda row: (-row.figures.total_outcomes, row.skill))),
                 stale_since=card.fetched_at if card.failed_at and card.fetched_at else None,
                 breaker_until=agent.breaker_until,

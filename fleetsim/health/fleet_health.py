@@ -21,6 +21,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
 from pydantic import ConfigDict, Field
 
+from fleetsim.api.state import OutcomeStats
 from fleetsim.events.wire import to_json
 from fleetsim.health.outcome_stats import (
     WINDOW,
@@ -28,10 +29,11 @@ from fleetsim.health.outcome_stats import (
     FailureRate,
     OutcomeFacts,
     OutcomeGroup,
-    OutcomeStats,
     SkillOutcomes,
     grouped,
 )
+from fleetsim.health.trend import Trend
+from fleetsim.model.errors import Blame
 from fleetsim.model.work import Cause, Outcome
 from fleetsim.runtime.explain import DECLARED
 
@@ -174,7 +176,9 @@ class HealthSnapshot:
 
 
 class FleetHealth:
-    """The rolling aggregate. The cost of a fold does not grow with earlier ones. ``total`` covers all agents."""
+    """The rolling aggregate. The cost of a fold does not grow with earlier ones. ``total`` and ``trend`` cover all
+    agents, ``trends`` each.
+    """
 
     def __init__(
         self, *, thresholds: Thresholds | None = None, outcomes_max: int = OUTCOMES_MAX, window: timedelta = WINDOW
@@ -190,6 +194,8 @@ class FleetHealth:
         self._unweighed = set[str]()
         """The agents whose outcomes changed since their weight was computed."""
         self.total = OutcomeGroup()
+        self.trend = Trend()
+        self.trends = defaultdict[str, Trend](Trend)
         self._folded = 0
 
     def __len__(self) -> int:
@@ -208,6 +214,9 @@ class FleetHealth:
             self._agents.setdefault(outcome.agent, OutcomeGroup()).skills += group.skills
             self.total.skills += group.skills
         group.skills[0].add(outcome, outcome.ended_at.timestamp(), self._folded)
+        if outcome.success or outcome.blame is Blame.AGENT:
+            for trend in (self.trend, self.trends[outcome.agent]):
+                trend.add(outcome.ended_at, outcome.success)
         if len(self._ids) > self.outcomes_max:
             self._count_oldest_by_hour()
         return True

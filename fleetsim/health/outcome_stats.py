@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from fleetsim.api.state import OutcomeStats, RecentFailure, TrendBucket
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.text import one_line
@@ -62,60 +63,6 @@ class OutcomeFacts:
     confidence: float | None = None
     cause: Cause | None = None
     agent_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecentFailure:
-    """One outcome that was not a success, and its blame; ``failure_reason`` is one harmless line."""
-
-    timestamp: datetime
-    skill: str
-    correlation_id: str
-    kind: OutcomeKind
-    blame: Blame
-    failure_reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class TrendBucket:
-    """1.5 hours: the outcomes that the agent is responsible for, and the successes among them."""
-
-    outcomes: int
-    successes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutcomeStats:
-    """The numbers of one set of outcomes. Rates are 0 to 1, None without data; latencies 0 without data.
-
-    ``answered_outcomes`` counts those that the agent is responsible for: its successes, and the failures blamed on it
-    (``failure_count``). ``beside_counts`` counts all others by their blame.
-    """
-
-    total_outcomes: int = 0
-    answered_outcomes: int = 0
-    success_count: int = 0
-    failure_count: int = 0
-    beside_counts: dict[str, int] = field(default_factory=dict)
-    unknown_count: int = 0
-    undeliverable_count: int = 0
-    success_rate: float | None = None
-    p50_latency_ms: int = 0
-    p95_latency_ms: int = 0
-    max_latency_ms: int = 0
-    total_cost_usd: float = 0.0
-    cost_per_successful_outcome: float = 0.0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    failure_rate_1h: float = 0.0
-    mean_confidence: float | None = None
-    confident_failures: int = 0
-    kinds: dict[str, int] = field(default_factory=dict)
-    channels: dict[str, int] = field(default_factory=dict)
-    recent_failures: tuple[RecentFailure, ...] = ()
-    trend: tuple[TrendBucket, ...] = ()
-    last_outcome_at: datetime | None = None
-    last_outcome_kind: OutcomeKind | None = None
 
 
 class FailureRate(NamedTuple):

@@ -28,6 +28,7 @@ from fleetsim.events.wire import to_wire
 from fleetsim.health.fleet_health import WINDOW_MIN, window_start
 from fleetsim.health.outcome_stats import WINDOW
 from fleetsim.hub.agents import DIRECTIONS, FOUND_MAX, SkillQuery, find_skills
+from fleetsim.hub.current import CurrentState, in_turns, open_page
 from fleetsim.hub.endpoints import ENDPOINTS, Who, document
 from fleetsim.hub.http import (
     PAGE_MAX,
@@ -66,9 +67,6 @@ FOUND_DEFAULT = 20
 READY_S = 2.0
 """How long a ledger may take for a write until the hub is not ready."""
 
-ROWS_A_TURN = 50
-"""Requests in flight that are written at once: other work runs between two groups."""
-
 
 def build_app(hub: Hub, *, allow_hosts: Iterable[str] = ()) -> ASGIApp:
     """The application of a hub. ``allow_hosts`` are further Host headers it answers to."""
@@ -83,6 +81,7 @@ class Api:
         self._ownership = Ownership(hub.tracker, hub.ledger)
         self._parts = (
             self,
+            CurrentState(hub, self._ownership),
             EventStreams(hub, self._ownership),
             CeremonyApi(hub, self._ownership),
             WorkstaceanApi(hub, self._ownership),
@@ -190,16 +189,8 @@ class Api:
         since = window_start(hub.runtime.clock.now())
         ended = await hub.ledger.outcomes(since=since, limit=max(1, limit)) if limit else ()
         recent = [outcome_row(outcome, chars_max=EXCERPT_CHARS_MAX) for outcome in reversed(ended)]
-        ids = await hub.ledger.open_ids(after=after, limit=PAGE_MAX + 1)
-        if ids is None:
-            raise UnknownTarget(f"no request “{one_line(after or '', 64)}” is known")
-        page, flying = ids[:PAGE_MAX], []
-        for at, correlation_id in enumerate(page):
-            if at % ROWS_A_TURN == 0:
-                await asyncio.sleep(0)
-            if (track := await hub.tracker.find_track(correlation_id)) is not None:
-                flying.append(track_row(track, chars_max=EXCERPT_CHARS_MAX))
-        following = page[-1] if len(ids) > len(page) else None
+        tracks, following = await open_page(hub, after)
+        flying = [track_row(track, chars_max=EXCERPT_CHARS_MAX) async for track in in_turns(tracks)]
         total = await hub.tracker.count_open()
         return answer({"open": flying, "openTotal": total, "next": following, "recent": recent})
 

@@ -116,6 +116,17 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         shape=ResponseMode.BARE,
     ),
     _get("/api/whoami", "whoami", Who.AGENT, "returns the agent of the key (null: the hub's own key)", own="itself"),
+    _get(
+        "/api/state",
+        "state",
+        Who.AGENT,
+        "everything that a screen shows, up to the event number `seq`",
+        own="its own requests, questions, outcomes and ceremonies, and of each agent name, skills and health",
+        query=(
+            ("limit", "0: without requests and events"),
+            ("after", "the id of a request: only the open requests after it, and their questions"),
+        ),
+    ),
     _get("/metrics", "metrics", Who.ADMIN, "figures for Prometheus", shape=ResponseMode.FIGURES),
     _get("/api/health", "health", Who.ADMIN, "fleet health", query=(_WINDOW,)),
     _get("/api/agent-fleet-health", "fleet_health", Who.ADMIN, "the same", query=(_WINDOW,)),

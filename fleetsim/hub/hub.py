@@ -39,6 +39,8 @@ from fleetsim.events.fleet import (
     HubStopping,
     StorageFailed,
     StorageRecovered,
+    WebhookRegistered,
+    WebhookRejected,
 )
 from fleetsim.events.log import EventLog, publish_outcome
 from fleetsim.events.request import Level, OutcomeDecided, RequestAccepted
@@ -49,6 +51,7 @@ from fleetsim.fleet.config import FleetFile
 from fleetsim.fleet.registry import Registry
 from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings, difference
 from fleetsim.health.fleet_health import HealthSnapshot, window_start
+from fleetsim.health.webhooks import WEBHOOK_EVENTS, WebhookNotes
 from fleetsim.hub.a2a import HubAgent
 from fleetsim.hub.agents import CONDITION_EVENTS
 from fleetsim.hub.fleet import CurrentFleet
@@ -89,7 +92,7 @@ class Hub:
 
     Its parts are public: ``events``, ``ledger``, ``broker``, ``tracker``, ``dispatcher``, ``scheduler`` and
     ``ceremonies`` (None without a ceremonies folder), ``desk``, ``channels``, ``receiver``, ``limiter``, ``registry``,
-    ``metrics``.
+    ``metrics``. ``window_from`` is the end of the oldest outcome in the figures, else the start of the hub.
     ``ceremony_clock`` replaces the runtime's clock for ceremonies. The hub checks its files for changes every
     ``look_every_s`` seconds.
     When the ledger fails for good, the hub sets ``failed`` and the reason in ``failure``; its owner must stop it then.
@@ -142,6 +145,8 @@ class Hub:
         )
         self.registry = Registry(self.broker, self.fleet, runtime.rng)
         self.metrics = Metrics(self.events, self.broker)
+        self.webhooks = WebhookNotes()
+        self.window_from = runtime.clock.now()
         tokens = keys.tokens()
         executor = Executor(
             self.broker,
@@ -307,6 +312,7 @@ class Hub:
         await self.read_agent_keys()
         # Fold the recorded outcomes first: outcomes during the recovery must come after them.
         async for page in self.ledger.outcome_facts(since=window_start(self.runtime.clock.now())):
+            self.window_from = min((self.window_from, *(outcome.ended_at for outcome in page[:1])))
             for outcome in page:
                 self.fleet.health.fold(outcome)
         await enter(self._workers)
@@ -456,12 +462,13 @@ class Hub:
 
     async def _follow_events(self) -> None:
         """Pass events of one part to another: a breaker's to the broker, a webhook's to health."""
-        kinds = (*CONDITION_EVENTS, BreakerOpened, BreakerClosed, OutcomeDecided)
+        kinds = (*CONDITION_EVENTS, *WEBHOOK_EVENTS, BreakerOpened, BreakerClosed, OutcomeDecided)
         async with self.events.subscribe(kinds=kinds) as heard:
             async for batch in heard:
                 changed: dict[str, None] = {}
                 for event in batch:
-                    if (agent := event.agent) is None:
+                    self.webhooks.take(event)
+                    if (agent := event.agent) is None or isinstance(event, WebhookRegistered | WebhookRejected):
                         continue
                     match event:
                         case (

@@ -10,8 +10,10 @@ from collections import OrderedDict
 from msgspec.structs import replace
 
 from fleetsim.caller.tracker import Tracker
+from fleetsim.events.fleet import HubStopping, NoticeDelivered, NoticeFailed
+from fleetsim.events.request import Event
 from fleetsim.hub.keys import Principal
-from fleetsim.ledger import Ledger
+from fleetsim.ledger import Ledger, RunRecord
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.text import one_line
 from fleetsim.model.work import SkillRequest, Source
@@ -73,6 +75,24 @@ class Ownership:
             if len(self._owners) > _REMEMBERED:
                 self._owners.popitem(last=False)
         return self._owners[correlation_id] == principal.agent
+
+    async def may_see(self, principal: Principal, event: Event) -> bool:
+        """Whether the principal may see an event. An agent sees those of its own requests and ceremonies, and the hub's
+        end, but not notices to people.
+        """
+        if principal.is_admin:
+            return True
+        if isinstance(event, NoticeDelivered | NoticeFailed):
+            return False
+        if (created_by := getattr(event, "created_by", None)) is not None:
+            return bool(created_by == principal.agent)
+        if event.correlation_id is not None:
+            return await self.owns(principal, event.correlation_id)
+        return isinstance(event, HubStopping)
+
+    async def owns_run(self, principal: Principal, run: RunRecord) -> bool:
+        """Whether the principal may see a run: another owner may have used the ceremony's id before."""
+        return principal.is_admin or (bool(run.children) and await self.owns(principal, run.children[0]))
 
     async def _require_task(self, principal: Principal, agent: str, task_id: str) -> None:
         last = await self._ledger.last_outcome(agent, task_id=task_id)

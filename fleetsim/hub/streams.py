@@ -11,7 +11,7 @@ from contextlib import suppress
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from fleetsim.events.fleet import HubStopping, NoticeDelivered, NoticeFailed
+from fleetsim.events.fleet import HubStopping
 from fleetsim.events.log import KEEP_MAX, EventLog
 from fleetsim.events.request import Event
 from fleetsim.events.wire import to_wire
@@ -67,23 +67,11 @@ class EventStreams:
 
         async def wanted(event: Event) -> bool:
             fits = not patterns or any(topic_fits(pattern, event.topic) for pattern in patterns)
-            return fits and (principal.is_admin or await self._may_see(principal, event))
+            return fits and await self._ownership.may_see(principal, event)
 
         chosen = None if principal.is_admin and not patterns else wanted
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(self._follow(principal, after, chosen), media_type=MEDIA_TYPE, headers=headers)
-
-    async def _may_see(self, principal: Principal, event: Event) -> bool:
-        """Whether an agent may see an event: those of its own requests and ceremonies, and the hub's end, but not
-        notices to people.
-        """
-        if isinstance(event, NoticeDelivered | NoticeFailed):
-            return False
-        if (created_by := getattr(event, "created_by", None)) is not None:
-            return bool(created_by == principal.agent)
-        if event.correlation_id is not None:
-            return await self._ownership.owns(principal, event.correlation_id)
-        return isinstance(event, HubStopping)
 
     async def _follow(
         self, principal: Principal, after: int, wanted: Callable[[Event], Awaitable[bool]] | None

@@ -40,7 +40,6 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import Principal
 from fleetsim.hub.ownership import Ownership
 from fleetsim.hub.rows import outcome_row, whole_question_row
-from fleetsim.ledger import RunRecord
 from fleetsim.model.asking import answer_schema
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.limits import EXCERPT_CHARS_MAX, TEXT_CHARS_MAX, shown_text
@@ -349,10 +348,7 @@ class CeremonyApi:
         principal = principal_of(request)
         self._require(principal, request.path_params["id"])
         runs = await self._hub.ledger.runs(request.path_params["id"], limit=number(request, "limit", 100, PAGE_MAX))
-        return answer([run_facts(run) for run in runs if await self._is_own(run, principal)])
-
-    async def _is_own(self, run: RunRecord, principal: Principal) -> bool:
-        return principal.is_admin or (bool(run.children) and await self._ownership.owns(principal, run.children[0]))
+        return answer([run_facts(run) for run in runs if await self._ownership.owns_run(principal, run)])
 
     def _require(self, principal: Principal, ceremony_id: str) -> None:
         """Raises CeremonyNotFound unless the principal owns it."""

@@ -25,7 +25,7 @@ from fleetsim.dashboard.text import (
     spread,
     wrap,
 )
-from fleetsim.dashboard.view_fleet import Trend, span_for
+from fleetsim.health.trend import Trend, span_for
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import OutcomeKind
 

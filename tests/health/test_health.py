@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from fleetsim.health.fleet_health import Condition, FleetHealth, HealthWord, Thresholds
 from fleetsim.model.errors import Blame
@@ -206,7 +206,7 @@ def test_past_the_limit_the_oldest_outcomes_are_counted_by_the_hour_and_every_fi
     latencies = ("p50_latency_ms", "p95_latency_ms", "max_latency_ms")
     for name in latencies:
         assert getattr(after, name) == pytest.approx(getattr(before, name), rel=0.006)
-    same = replace(after, trend=before.trend, **{name: getattr(before, name) for name in latencies})
+    same = structs.replace(after, trend=before.trend, **{name: getattr(before, name) for name in latencies})
     assert same == before
     assert sum(bucket.outcomes for bucket in after.trend) == 130
     assert [b.outcomes for b in after.trend[8:]] == [b.outcomes for b in before.trend[8:]]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from fleetsim.api.state import OutcomeStats, RecentFailure, TrendBucket
 from fleetsim.health.fleet_health import AgentHealth, Condition, FleetHealth, HealthWord, SystemActor, Thresholds
-from fleetsim.health.outcome_stats import OutcomeStats, RecentFailure, TrendBucket
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource

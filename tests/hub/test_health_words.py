@@ -13,10 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.skills import SkillFailed
 from fleetsim.dashboard.view import ViewBuilder
-from fleetsim.dashboard.view_fleet import PushState
 from fleetsim.events.fleet import ConfigLoaded, ConfigReloaded, HealthChanged, WebhooksDegraded
 from fleetsim.events.request import Event, Excerpt, OutcomeDecided
 from fleetsim.events.wire import PAYLOAD_MEMBERS, event_classes, from_wire, to_wire
+from fleetsim.health.webhooks import PushState
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.task import JsonObject

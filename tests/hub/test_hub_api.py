@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from fleetsim.events.request import UpdateIgnored
-from fleetsim.hub import api
+from fleetsim.hub import current
 from fleetsim.hub.api import build_app
 from fleetsim.hub.http import BODY_BYTES_MAX, hosts_of
 from fleetsim.model.errors import AuthRefused, HttpRefused, UnknownTarget, Unreachable
@@ -59,8 +59,8 @@ async def test_a_request_is_accepted_followed_and_told() -> None:
 
 
 async def test_requests_in_flight_are_told_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "PAGE_MAX", 3)
-    monkeypatch.setattr(api, "ROWS_A_TURN", 2)
+    monkeypatch.setattr(current, "PAGE_MAX", 3)
+    monkeypatch.setattr(current, "ROWS_A_TURN", 2)
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         ids = [(await t.remote.submit({"text": "x", "skill": "ponder", "targets": ["quinn"]}))[0] for _ in range(7)]

@@ -37,10 +37,11 @@ from fleetsim.dashboard.screens.pane import Pane, counted
 from fleetsim.dashboard.text import Column, Rows, TableRow, fitted, line
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_ceremonies import CeremonyView
-from fleetsim.dashboard.view_fleet import AgentRow, PushState
+from fleetsim.dashboard.view_fleet import AgentRow
 from fleetsim.dashboard.view_tasks import TaskRow
 from fleetsim.dashboard.widgets import Grid, Lines
 from fleetsim.health.fleet_health import HealthWord
+from fleetsim.health.webhooks import PushState
 from fleetsim.model.errors import Blame
 from fleetsim.model.text import one_line
 

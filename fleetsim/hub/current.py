@@ -1,0 +1,199 @@
+"""``GET /api/state``: the state of the hub as one key sees it, with which every screen begins.
+
+The number of the last event is read first, and the state after it. So the state has at least every event up to that
+number, and a reader that applies the later ones once more has the same state as the hub, also with several hubs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from msgspec import structs
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fleetsim.api.state import AgentState, CardFacts, FleetFigures, HubState, OutcomeStats
+from fleetsim.ceremonies.runs import ceremony_facts, run_facts
+from fleetsim.events.log import KEEP_MAX
+from fleetsim.events.request import Event, Level
+from fleetsim.events.wire import iso, to_json, to_wire
+from fleetsim.fleet.cards import AgentView
+from fleetsim.health.fleet_health import HealthSnapshot, window_start
+from fleetsim.health.trend import span_for
+from fleetsim.health.webhooks import PushState
+from fleetsim.hub.http import PAGE_MAX, number, principal_of
+from fleetsim.hub.hub import Hub
+from fleetsim.hub.keys import ADMIN, Principal
+from fleetsim.hub.ownership import Ownership
+from fleetsim.hub.rows import outcome_row, question_row, track_row
+from fleetsim.ledger.bodies import encode
+from fleetsim.model.errors import NotAccepting, UnknownTarget
+from fleetsim.model.limits import EXCERPT_CHARS_MAX
+from fleetsim.model.task import JsonObject
+from fleetsim.model.text import one_line
+from fleetsim.request.track import Track
+from fleetsim.runtime.inbound import PacedResponse
+
+T = TypeVar("T")
+
+ROWS_A_TURN = 50
+"""Rows that are written at once: other work runs between two groups."""
+RECENT_MAX = 200
+EVENTS_MAX = 500
+RUNS_MAX = 1_000
+ERRORS_WINDOW = timedelta(minutes=5)
+
+
+async def open_page(hub: Hub, after: str | None) -> tuple[list[Track], str | None]:
+    """A page of the open requests after a request, and the id that the next page begins after. Raises UnknownTarget."""
+    ids = await hub.ledger.open_ids(after=after, limit=PAGE_MAX + 1)
+    if ids is None:
+        raise UnknownTarget(f"no request “{one_line(after or '', 64)}” is known")
+    return await hub.tracker.find_tracks(ids[:PAGE_MAX]), ids[PAGE_MAX - 1] if len(ids) > PAGE_MAX else None
+
+
+class CurrentState:
+    """The state of a hub, read by its API and by a screen in its process."""
+
+    def __init__(self, hub: Hub, ownership: Ownership | None = None) -> None:
+        self._hub = hub
+        self._ownership = ownership or Ownership(hub.tracker, hub.ledger)
+
+    async def state(self, request: Request) -> Response:
+        """A page of the state."""
+        limit, after = number(request, "limit", PAGE_MAX, PAGE_MAX), request.query_params.get("after")
+        state = await self.read(principal_of(request), limit=limit, after=after)
+        body = encode({"success": True, "data": state})
+        return PacedResponse(body, headers={"Cache-Control": "no-store"}, media_type="application/json")
+
+    async def read(self, principal: Principal = ADMIN, *, limit: int = PAGE_MAX, after: str | None = None) -> HubState:
+        """A page of the state; with ``limit`` 0 without requests and events. Raises UnknownTarget, NotAccepting."""
+        hub, seq = self._hub, self._hub.events.recorded_seq
+        page = await self._requests(principal, after) if limit else {}
+        if after is not None:
+            return HubState(seq=seq, at=hub.runtime.clock.now(), **page)
+        if limit:
+            told = await hub.ledger.events(after_seq=max(0, seq - EVENTS_MAX), limit=EVENTS_MAX)
+            page["events"] = tuple([to_wire(event) async for event in in_turns(await self._seen(principal, told))])
+        owns = self._ownership.owns
+        vetoes = [one for one in hub.hitl.vetoes() if principal.is_admin or await owns(principal, one.correlation_id)]
+        runs = [run for run in await hub.ledger.runs(limit=RUNS_MAX) if await self._ownership.owns_run(principal, run)]
+        hubs: Sequence[JsonObject] = ()
+        if principal.is_admin:
+            with suppress(NotAccepting):  # ``storage`` has the reason
+                hubs = await hub.hub_rows()
+        now = hub.runtime.clock.now()
+        recent = hub.events.recent(limit=KEEP_MAX)
+        late = [event for event in recent if event.level is Level.ERROR and event.at > now - ERRORS_WINDOW]
+        errors, snapshot = len(await self._seen(principal, late)), hub.snapshot()
+        span, span_s = span_for((now - hub.window_from).total_seconds())
+        figures = FleetFigures(window_from=hub.window_from, span=span, errors_5m=errors)
+        state = HubState(
+            seq=seq,
+            at=now,
+            figures=figures,
+            stopping=hub.closing.is_set(),
+            storage=snapshot.storage,
+            agents=tuple(self._agents(snapshot, span_s)),
+            ceremonies=tuple(
+                ceremony_facts(row)
+                for row in (hub.scheduler.rows() if hub.scheduler else ())
+                if principal.is_admin or row.ceremony.created_by == principal.agent
+            ),
+            runs=tuple(map(run_facts, runs)),
+            vetoes=tuple({**to_json(veto), "expiresAt": iso(veto.expires_at)} for veto in vetoes),
+            **page,
+        )
+        if not principal.is_admin:
+            shown = (structs.replace(one, card=CardFacts(skills=one.card.skills)) for one in state.agents)
+            agents = tuple(AgentState(name=one.name, health=one.health, card=one.card) for one in shown)
+            return structs.replace(state, storage="", agents=agents)
+        health, pushes = hub.fleet.health, hub.webhooks.counts(now, span_s)
+        total, trend = health.total.figures(now.timestamp()), health.trend.cells(now, span_s)
+        return structs.replace(
+            state,
+            figures=structs.replace(figures, total=total, trend=trend, pushes=pushes),
+            ceremony_errors=tuple(to_json(hub.scheduler.problems())) if hub.scheduler else (),
+            channels=tuple(to_json(hub.channels.rows())),
+            hubs=tuple(hubs),
+            rejected=hub.rejected(),
+            limits=tuple(hub.limiter.accounts.at_limit()),
+        )
+
+    async def _requests(self, principal: Principal, after: str | None) -> dict[str, Any]:
+        """A page of the open requests with their questions; the first page also has the newest outcomes."""
+        hub, flying, questions = self._hub, [], []
+        tracks, following = await open_page(hub, after)
+        async for track in in_turns(tracks):
+            if principal.is_admin or await self._ownership.owns(principal, track.record.request.correlation_id):
+                flying.append(track_row(track, chars_max=EXCERPT_CHARS_MAX))
+                if track.question is not None:
+                    questions.append(question_row(track.question, chars_max=EXCERPT_CHARS_MAX))
+        page = {"open": tuple(flying), "questions": tuple(questions), "next": following}
+        if after is None:
+            since = window_start(hub.runtime.clock.now())
+            ended = in_turns((await hub.ledger.outcomes(since=since, limit=RECENT_MAX))[::-1])
+            page["recent"] = tuple(
+                [
+                    to_json(outcome_row(outcome, chars_max=EXCERPT_CHARS_MAX))
+                    async for outcome in ended
+                    if principal.is_admin or await self._ownership.owns(principal, outcome.correlation_id)
+                ]
+            )
+        return page
+
+    async def _seen(self, principal: Principal, events: Sequence[Event]) -> list[Event]:
+        return [event for event in events if await self._ownership.may_see(principal, event)]
+
+    def _agents(self, snapshot: HealthSnapshot, span_s: int) -> Iterator[AgentState]:
+        hub, skills = self._hub, defaultdict[str, dict[str, OutcomeStats]](dict)
+        for skill in snapshot.skills:
+            skills[skill.agent_name][skill.skill] = skill.figures
+        health, webhooks = {row.agent_name: row for row in snapshot.agents}, hub.webhooks.states
+        for view in hub.broker.views():
+            name = view.entry.name
+            row = health[name]
+            yield AgentState(
+                name=name,
+                health=row.health.value,
+                why=row.why,
+                since=row.since,
+                figures=row.figures,
+                skills=skills[name],
+                trend=hub.fleet.health.trends[name].cells(snapshot.collected_at, span_s),
+                card=card_facts(view),
+                push=webhooks.get(name, PushState.UNKNOWN).value,
+                breaker_until=hub.limiter.opens_at(name),
+            )
+
+
+def card_facts(view: AgentView) -> CardFacts:
+    """The facts of an agent's newest card, and of the fetch that failed after it."""
+    choice, failed = view.choice, view.stale_reason
+    return CardFacts(
+        url=view.entry.url,
+        rpc_url=choice.url if choice else "",
+        dialect=(choice.spoken if choice else view.entry.wire) or "",
+        skills=tuple(view.skills),
+        streaming=view.capabilities.streaming if view.card else None,
+        push=view.capabilities.push_notifications if view.card else None,
+        auth=view.entry.secrets,
+        warnings=choice.warnings if choice else (),
+        latency_ms=view.latency_ms,
+        fetched_at=view.fetched_at,
+        failed_at=(view.unreachable_since or view.tried_at) if failed else None,
+        error=failed,
+    )
+
+
+async def in_turns(values: Sequence[T]) -> AsyncIterator[T]:
+    """The values; other work runs after each group of them."""
+    for at, value in enumerate(values):
+        if at % ROWS_A_TURN == ROWS_A_TURN - 1:
+            await asyncio.sleep(0)
+        yield value

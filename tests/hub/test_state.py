@@ -1,0 +1,124 @@
+"""``GET /api/state``: the same as each list of the hub, for each key, and continued by the events without a gap."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from fleetsim.api.state import OutcomeStats
+from fleetsim.client.hub_client import HubClient
+from fleetsim.events.wire import from_wire, to_json
+from fleetsim.hub.current import CurrentState
+from fleetsim.model.work import SkillRequest
+from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.hub.test_agent_keys import AVA, ENV, QUINN
+
+CEREMONY = """
+id: digest
+name: Digest
+schedule: "0 14 * * *"
+skill: echo
+targets: [quinn]
+"""
+
+
+async def work(t: LocalHub, *skills: str) -> None:
+    """Have these requests under way, and those that end done."""
+    for at, skill in enumerate(skills):
+        await t.hub.submit(SkillRequest(correlation_id=f"{skill}-{at}", text="x", skill=skill, targets=("quinn",)))
+    await asyncio.sleep(30)
+
+
+async def test_the_state_is_the_same_as_each_list_of_the_hub() -> None:
+    async with local_hub(worker(), worker("ava"), ceremony=CEREMONY) as t:
+        await work(t, "echo", "fail", "ask", "ponder", "echo")
+        await t.restart()
+        await asyncio.sleep(10)
+        hub = t.remote
+        state, health, tasks, inbox = (
+            await hub.state(),
+            await hub.get("/health"),
+            await hub.tasks(),
+            await hub.get("/inbox"),
+        )
+        figures = {row["agentName"]: row for row in health["agents"]}
+        assert [one.name for one in state.agents] == list(figures) == ["quinn", "ava"]
+        for one in state.agents:
+            row = figures[one.name]
+            assert (one.health, one.why) == (row["health"], row["why"])
+            assert to_json(one.figures) == {key: row[key] for key in to_json(OutcomeStats())}
+        assert state.figures is not None
+        assert state.figures.total.total_outcomes == health["totalOutcomes"] == 3
+        assert sum(cell.outcomes for cell in state.figures.trend) == 3
+        assert ([*state.open], [*state.recent]) == (tasks["open"], tasks["recent"])
+        assert ([*state.questions], [*state.vetoes]) == (inbox["questions"], inbox["vetoes"])
+        assert len(state.questions) == 1
+        assert [*state.ceremonies] == await hub.ceremonies()
+        assert [*state.channels] == await hub.get("/channels")
+        assert [event["seq"] for event in state.events] == list(range(1, state.seq + 1))
+
+
+async def test_the_events_after_the_state_continue_it_without_a_gap() -> None:
+    async with local_hub(worker()) as t:
+        await work(t, "echo")
+        state = await t.remote.state()
+        await work(t, "fail", "ask")
+        seqs = []
+        async with asyncio.timeout(60):
+            async for row in t.remote.events(after=state.seq):
+                seqs.append(row["seq"])
+                if row["seq"] == t.hub.events.last_seq:
+                    break
+        assert seqs == list(range(state.seq + 1, t.hub.events.last_seq + 1))
+
+
+async def asked_by(hub: HubClient, skill: str) -> str:
+    (cid,) = await hub.submit({"text": "x", "skill": skill, "targets": ["quinn"]})
+    return cid
+
+
+async def test_an_agents_key_sees_its_own_requests_and_ceremonies_and_no_figures_of_others() -> None:
+    async with local_hub(worker(), worker("ava"), ceremony=CEREMONY, agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        ava, quinn = t.agents_client(AVA), t.agents_client(QUINN)
+        own = [await asked_by(ava, skill) for skill in ("echo", "ask")]
+        await asked_by(quinn, "ask")
+        await work(t, "ask", "echo")
+        await ava.create_ceremony("ava.own", name="own", schedule="0 * * * *", skill="echo", targets=["quinn"])
+        state = await ava.state()
+        assert [row["correlationId"] for row in (*state.recent, *state.open)] == own
+        assert [row["correlationId"] for row in state.questions] == own[1:]
+        assert [row["id"] for row in state.ceremonies] == ["ava.own"]
+        assert {event.correlation_id for row in state.events if (event := from_wire(row))} <= {*own, None}
+        agents = await ava.list_agents()
+        assert [(one.name, one.health, [*one.card.skills]) for one in state.agents] == [
+            (row["name"], row["health"], row["skills"]) for row in agents
+        ]
+        assert {(one.figures.total_outcomes, one.card.url) for one in state.agents} == {(0, "")}
+        assert (state.hubs, state.channels, state.rejected, state.limits) == ((), (), (), ())
+
+
+async def test_ten_thousand_open_requests_come_page_by_page_and_block_nobody() -> None:
+    count, longest_s = 10_000, 0.0
+
+    async def watch() -> None:
+        nonlocal longest_s
+        while True:
+            began = time.process_time()
+            await asyncio.sleep(0)
+            longest_s = max(longest_s, time.process_time() - began)
+
+    async with local_hub(worker(), poll_interval_s=3600) as t:
+        for at in range(count):
+            await t.hub.submit(
+                SkillRequest(correlation_id=f"r-{at}", text="x" * 200, skill="ponder", targets=("quinn",))
+            )
+        current = CurrentState(t.hub)
+        watching = asyncio.ensure_future(watch())
+        pages = [await current.read()]
+        while (after := pages[-1].next) is not None:
+            pages.append(await current.read(after=after))
+        watching.cancel()
+        assert [row["correlationId"] for page in pages for row in page.open] == [f"r-{at}" for at in range(count)]
+        assert len(pages) == 10
+        assert longest_s < 0.075
