@@ -8,25 +8,21 @@ redirect, keeps no cookie and uses no proxy that is not configured: each was see
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
-from asyncio import get_running_loop
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from ipaddress import ip_address
 from urllib.parse import quote, urlsplit
 
-import aiohappyeyeballs
 import idna
 
 from fleetsim.model.errors import TransportError, Unreachable
-from fleetsim.runtime.address import AddressPolicy, blocked
+from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.body import Room
+from fleetsim.runtime.dialer import Dialer
 from fleetsim.runtime.exchange import (
-    HEADER_BYTES_MAX,
     PORTS,
     ExchangeProgress,
     Origin,
@@ -35,25 +31,14 @@ from fleetsim.runtime.exchange import (
     origin_of,
     quieten_libraries,
     read_whole,
-    refused,
-    tls_ended,
-    tls_failed,
     too_large,
     unusable,
     unwritable,
     where_of,
 )
 from fleetsim.runtime.http_connection import PIECE_BYTES, ArrivingResponse, Connection
-from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Resolver, TlsFiles, WayOut
-from fleetsim.runtime.proxy import (
-    NO_PROXY_THERE,
-    ChosenProxy,
-    check_tunnel,
-    choose_proxy,
-    connect_head,
-    unused_proxy,
-)
-from fleetsim.runtime.tls import tls_context
+from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Resolver, WayOut
+from fleetsim.runtime.proxy import choose_proxy, unused_proxy
 
 EXCHANGES_MAX = 2_000
 """A last bound only. Who calls agents decides how many at once: a hub's gate lets one call to each of 1,000 through."""
@@ -82,9 +67,7 @@ class HttpTransport:
     ) -> None:
         """``tls`` overrides the files of ``way``."""
         quieten_libraries()
-        self._resolver = resolver
-        self._policy, self._way = policy, way
-        self._tls = tls
+        self._dialer = Dialer(resolver=resolver, policy=policy, way=way, tls=tls)
         self._exchanges_max, self._streams_max = exchanges_max, streams_max
         self._exchange_gate = asyncio.Semaphore(exchanges_max)
         self._stream_gate = asyncio.Semaphore(streams_max)
@@ -97,21 +80,21 @@ class HttpTransport:
 
     def guarded(self, policy: AddressPolicy) -> HttpTransport:
         """A transport with its own connections that dials only what ``policy`` permits; one per policy."""
-        return self._variant(policy, self._way)
+        return self._variant(policy, self._dialer.way)
 
     def through(self, way: WayOut) -> HttpTransport:
         """A transport whose connections are made in this way; one per way."""
-        return self if way == self._way else self._variant(self._policy, way)
+        return self if way == self._dialer.way else self._variant(self._dialer.policy, way)
 
     def _variant(self, policy: AddressPolicy | None, way: WayOut) -> HttpTransport:
         if (policy, way) not in self._variants:
             self._variants[policy, way] = HttpTransport(
-                resolver=self._resolver,
+                resolver=self._dialer.resolver,
                 exchanges_max=self._exchanges_max,
                 streams_max=self._streams_max,
                 policy=policy,
                 way=way,
-                tls=self._tls,
+                tls=self._dialer.tls,
             )
         return self._variants[policy, way]
 
@@ -196,19 +179,15 @@ class HttpTransport:
 
     async def _connect(self, place: _Place, progress: ExchangeProgress) -> Connection:
         origin = place.origin
-        proxy = choose_proxy(self._way.proxy, origin)
+        proxy = choose_proxy(self._dialer.way.proxy, origin)
         if proxy is not None:
             progress.where = f"{place.where} through {proxy}"
         try:
             async with progress.deadline:
-                connection = await dial(
+                connection = await self._dialer.dial(
                     origin,
                     lambda: Connection(origin, place.where, self._buffer, self._open.discard),
                     where=progress.where,
-                    resolver=self._resolver,
-                    policy=self._policy,
-                    tls=self._tls,
-                    files=self._way.tls,
                     proxy=proxy,
                 )
         except TimeoutError as error:
@@ -226,7 +205,7 @@ class HttpTransport:
 
     def _blocked_way(self, error: TransportError, origin: Origin) -> TransportError:
         """The error of a connection that was not made. It says why a proxy of the environment was not used."""
-        unused, hint = unused_proxy(self._way.proxy, origin)
+        unused, hint = unused_proxy(self._dialer.way.proxy, origin)
         if not unused or isinstance(error.__cause__, ssl.SSLError):
             return error
         return Unreachable(f"{error} ({unused})", hint=hint)
@@ -310,145 +289,3 @@ def _head_of(request: Request, place: _Place) -> bytes:
     if not text.isascii() or "\0" in text or text.count("\n") != breaks or text.count("\r") != breaks:
         raise unwritable(place.where, ValueError(), sent=False)
     return text.encode()
-
-
-# -- a connection ----------------------------------------------------------------------------------------------------
-# How a connection is made: our resolver in front, an address policy on every address, the peer checked after.
-#
-# We dial the address that was checked and do not ask the DNS again. TLS verifies the name.
-
-
-NEXT_ADDRESS_S = 0.25
-"""Seconds after which a host's next address is tried, if the one before has not answered (RFC 8305)."""
-
-
-async def dial(
-    origin: Origin,
-    make: Callable[[], Connection],
-    *,
-    where: str,
-    resolver: Resolver,
-    policy: AddressPolicy | None,
-    tls: ssl.SSLContext | None,
-    files: TlsFiles,
-    proxy: ChosenProxy | None,
-) -> Connection:
-    """A new connection, through ``proxy`` if there is a proxy. ``tls`` overrides ``files``.
-
-    Raises:
-        Unreachable: no address, none that answers, or TLS failed.
-        BlockedAddress: ``policy`` does not permit one of its addresses, or the peer is another.
-    """
-    secured = (tls or tls_context(files)) if origin.scheme == "https" else None
-    near = origin if proxy is None else proxy.origin
-    if policy is not None and proxy is not None:
-        await _judge_beyond(origin, policy, resolver)
-        policy = None  # the operator chose the proxy
-    host, port = near.host, near.port
-    try:
-        addresses = (host,) if _is_address(host) else await resolver.resolve(host, port)
-    except Unreachable as error:
-        raise error if proxy is None else Unreachable(f"{where}: {error}", hint=NO_PROXY_THERE) from error
-    if policy is not None:
-        policy.require(host, port, addresses)
-    try:
-        connected = await aiohappyeyeballs.start_connection(
-            [_target(address, port) for address in addresses],
-            happy_eyeballs_delay=NEXT_ADDRESS_S,
-            interleave=1,
-            loop=get_running_loop(),
-        )
-    except (OSError, ValueError) as error:
-        raise (refused(where, error) if proxy is None else refused(where, error, NO_PROXY_THERE)) from error
-    if policy is not None and not policy.permits(host, port, str(connected.getpeername()[0])):
-        connected.close()
-        raise blocked(host, port)
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    try:
-        if proxy is not None:
-            return await _through(proxy, origin, make, connected, where=where, tls=secured, files=files)
-        name = host.rstrip(".") if secured else None
-        _, connection = await get_running_loop().create_connection(
-            make, sock=connected, ssl=secured, server_hostname=name
-        )
-    except ssl.SSLError as error:
-        raise tls_failed(where, error) from error
-    except (OSError, ValueError) as error:
-        raise tls_ended(where, error) if secured else refused(where, error) from error
-    return connection
-
-
-async def _judge_beyond(origin: Origin, policy: AddressPolicy, resolver: Resolver) -> None:
-    """Apply the policy to a host that a proxy resolves: to its addresses if it has some here too, else to its port.
-
-    Raises BlockedAddress.
-    """
-    try:
-        addresses = (origin.host,) if _is_address(origin.host) else await resolver.resolve(origin.host, origin.port)
-    except Unreachable:
-        policy.require_name(origin.host, origin.port)
-    else:
-        policy.require(origin.host, origin.port, addresses)
-
-
-async def _through(
-    proxy: ChosenProxy,
-    origin: Origin,
-    make: Callable[[], Connection],
-    connected: socket.socket,
-    *,
-    where: str,
-    tls: ssl.SSLContext | None,
-    files: TlsFiles,
-) -> Connection:
-    """A connection inside a tunnel of the proxy at the other end of ``connected``.
-
-    ``files`` verify a proxy with https; our certificate is for the agent alone. Raises as ``dial``.
-    """
-    loop = get_running_loop()
-    to_proxy = tls_context(TlsFiles(ca=files.ca)) if proxy.origin.scheme == "https" else None
-    reader = asyncio.StreamReader(limit=HEADER_BYTES_MAX)
-    try:
-        outer, _ = await loop.create_connection(
-            lambda: asyncio.StreamReaderProtocol(reader),
-            sock=connected,
-            ssl=to_proxy,
-            server_hostname=proxy.origin.host if to_proxy else None,
-        )
-    except ssl.SSLError as error:
-        raise tls_failed(where, error, peer="the proxy") from error
-    try:
-        outer.write(connect_head(proxy, origin))
-        try:
-            reply = await reader.readuntil(b"\r\n\r\n")
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            reply = b""
-        check_tunnel(reply, proxy, where)
-        connection = make()
-        if tls is None:
-            outer.set_protocol(connection)
-            connection.connection_made(outer)
-        else:
-            inner = await loop.start_tls(outer, connection, tls, server_hostname=origin.host.rstrip("."))
-            if inner is None:
-                raise ConnectionResetError
-            connection.connection_made(inner)
-    except BaseException:
-        outer.abort()
-        raise
-    return connection
-
-
-@lru_cache(1_024)
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _target(address: str, port: int) -> tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int]]:
-    if ":" in address:
-        return socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port, 0, 0)
-    return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port)

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from fleetsim.model.errors import ConnectionLost, LimitReached, TransportError, Unreachable, WireError
 from fleetsim.runtime import http
-from fleetsim.runtime.http import HttpTransport, dial
+from fleetsim.runtime.dialer import Dialer
+from fleetsim.runtime.http import HttpTransport
 from fleetsim.runtime.http_connection import PIECE_BYTES
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import SystemResolver
@@ -259,6 +260,7 @@ async def test_a_response_that_nobody_reads_holds_its_sender_back(transport: Htt
 async def test_a_connection_that_is_closed_before_anything_was_sent_is_unreachable(
     transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    dial = Dialer.dial
 
     async def dial_and_look_away(*given: Any, **more: Any) -> Any:
         connection = await dial(*given, **more)
@@ -269,7 +271,7 @@ async def test_a_connection_that_is_closed_before_anything_was_sent_is_unreachab
     async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    monkeypatch.setattr(http, "dial", dial_and_look_away)
+    monkeypatch.setattr(Dialer, "dial", dial_and_look_away)
     async with await asyncio.start_server(close, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         assert isinstance(await fails(transport, post(f"http://127.0.0.1:{port}")), Unreachable)
