@@ -37,11 +37,11 @@ from fleetsim.events.log import KEEP_MAX
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.state import StateDir, state_path
 from fleetsim.model.errors import AuthRefused, ConfigError
+from fleetsim.model.spans import in_words
 from fleetsim.model.text import one_line
 from fleetsim.runtime.collector import tune_gc
 from fleetsim.runtime.ports import Runtime, WayOut
 from fleetsim.runtime.workers import Workers
-from fleetsim.sim.quantities import in_words
 from fleetsim.sim.recording import RecordingReader
 
 LOG_BYTES_MAX = 10 * 1024 * 1024

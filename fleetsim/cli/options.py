@@ -12,6 +12,7 @@ import click
 
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.limits import KIB, TEXT_CHARS_MAX
+from fleetsim.model.spans import seconds_of
 from fleetsim.model.text import one_line
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -129,8 +130,6 @@ def timeout_option(what: str, *, default: float | None = 300.0) -> Decorator:
 
 def read_span(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
     """The callback of an option such as ``8h``, in seconds. Raises BadParameter."""
-    from fleetsim.sim.quantities import seconds_of  # not for the verbs without such an option
-
     try:
         return None if text is None else seconds_of(text)
     except ValueError as error:

@@ -32,7 +32,7 @@ from fleetsim.model.errors import ConfigError, FleetsimError, WireError
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.workers import Workers
-from fleetsim.sim.quantities import in_words
+from fleetsim.model.spans import in_words
 from fleetsim.sim.recorder import Recorder
 from fleetsim.sim.recording import FORMAT, event_of
 

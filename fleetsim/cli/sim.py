@@ -223,7 +223,7 @@ def init(
     """
     from fleetsim.ceremonies.folder import FolderContents, contents_of
     from fleetsim.fleet.settings import FleetSettings
-    from fleetsim.sim.quantities import in_words
+    from fleetsim.model.spans import in_words
     from fleetsim.sim.scenario import ceremonies_of, folder_files, parse_scenario
     from fleetsim.sim.twin import twin_of, twin_text
 

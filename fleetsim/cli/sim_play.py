@@ -25,6 +25,7 @@ from fleetsim.cli.options import STDOUT, in_repository, no_commands, report_file
 from fleetsim.cli.terminal import rewrite
 from fleetsim.fleet.settings import AgentEntry
 from fleetsim.model.errors import ConfigError, FleetsimError
+from fleetsim.model.spans import in_words, seconds_of
 from fleetsim.runtime.files import read_file
 from fleetsim.runtime.yaml import YamlDocument
 from fleetsim.runtime.yaml import load as load_yaml
@@ -33,7 +34,6 @@ from fleetsim.sim.cluster import ClusterLost, cluster
 from fleetsim.sim.cluster_load import check_parts, play_parts
 from fleetsim.sim.generated import ANY, generated
 from fleetsim.sim.live import check_clock, played
-from fleetsim.sim.quantities import in_words, seconds_of
 from fleetsim.sim.recorder import Recorder
 from fleetsim.sim.recording import lines_of
 from fleetsim.sim.report import Result, SimulationReport, report_of

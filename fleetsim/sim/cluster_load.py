@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from fleetsim.model.errors import FleetsimError
+from fleetsim.model.spans import in_words
 from fleetsim.runtime.explain import combine
 from fleetsim.runtime.real import SystemClock, UuidIds
 from fleetsim.runtime.yaml import YamlDocument
@@ -28,7 +29,6 @@ from fleetsim.sim.figures import FigureCounters
 from fleetsim.sim.invariants import InvariantResult
 from fleetsim.sim.live import played, starts_now
 from fleetsim.sim.load import LoadMetrics
-from fleetsim.sim.quantities import in_words
 from fleetsim.sim.recorder import Recorder
 from fleetsim.sim.report import ClusterWorker, SimulationReport
 from fleetsim.sim.run import Run

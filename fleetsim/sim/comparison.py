@@ -15,11 +15,11 @@ from random import Random  # noqa: TID251 - a stream of its own, of a fixed seed
 from statistics import fmean, pstdev
 from typing import Any
 
+from fleetsim.model.spans import in_words
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome
 from fleetsim.sim.figures import Unit, percentile
 from fleetsim.sim.observed import Observed
-from fleetsim.sim.quantities import in_words
 
 HOUR_S = 3_600.0
 RESAMPLES = 4_000

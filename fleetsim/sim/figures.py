@@ -17,6 +17,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import PlainValidator, WithJsonSchema
 
+from fleetsim.model.spans import SECONDS_IN
 from fleetsim.model.work import Outcome, OutcomeKind
 from fleetsim.runtime.explain import did_you_mean
 
@@ -224,7 +225,6 @@ class Unit(StrEnum):
     DOLLARS = "dollars"
 
 
-SECONDS_IN = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _VALUE = {
     Unit.COUNT: re.compile(r"(\d+)", re.ASCII),
     Unit.SHARE: re.compile(r"(\d+(?:\.\d+)?)(%)|(?:0(?:\.\d+)?|1(?:\.0+)?)", re.ASCII),

@@ -11,7 +11,7 @@ from random import Random  # noqa: TID251 - a scenario is a function of its seed
 from typing import Any
 
 from fleetsim.ceremony.written import written
-from fleetsim.sim.quantities import in_words
+from fleetsim.model.spans import in_words
 from fleetsim.sim.scenario import scenario_text
 from fleetsim.sim.troubles import KINDS, OF_AGENTS, OF_ONE_HUB, OF_SEVERAL_HUBS, SKEW_S
 from fleetsim.wire.dialect import OVER_HTTP, OVER_JSON_RPC

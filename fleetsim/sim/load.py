@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from fleetsim.model.spans import in_words
 from fleetsim.model.work import Outcome
 from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.figures import SHARES, Percentiles, merged
-from fleetsim.sim.quantities import in_words
 from fleetsim.sim.run import Run
 from fleetsim.sim.scenario_events import OutcomeRecorded, RecordingEnded, RequestTimed, RunStopped, SubmitRefused
 

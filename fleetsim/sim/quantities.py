@@ -10,40 +10,12 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 
-from fleetsim.sim.figures import SECONDS_IN
+from fleetsim.model.spans import SECONDS_IN, SPAN, seconds_of
 
-_SPAN = r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+"
-_SPAN_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d"
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(s|m|h|d)")
-SPAN_S_MAX = 366 * 86_400.0
 NORMAL_95 = 1.6448536269514722
 """How many standard deviations the 95th percentile of a normal distribution lies above its middle."""
-
-
-def seconds_of(text: object) -> float:
-    """The seconds of a span such as ``90s``, ``1h30m`` or ``250ms``. Raises ValueError."""
-    if not isinstance(text, str) or not re.fullmatch(_SPAN, text.strip(), re.ASCII):
-        raise ValueError("must be a span such as 30s, 5m or 1h30m")
-    seconds = sum(float(amount) * SECONDS_IN[unit] for amount, unit in _SPAN_PART.findall(text))
-    if seconds > SPAN_S_MAX:
-        raise ValueError("must be at most 366d")
-    return seconds
-
-
-def in_words(seconds: float) -> str:
-    """A span as people write it, in at most two units: ``1h30m``, ``12.5s``, ``250ms``."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
-    if seconds < 60:
-        return f"{seconds:.3g}s"
-    whole = round(seconds)
-    for unit, small in (("d", "h"), ("h", "m"), ("m", "s")):
-        if whole >= SECONDS_IN[unit]:
-            count, rest = divmod(whole, int(SECONDS_IN[unit]))
-            rest //= int(SECONDS_IN[small])
-            return f"{count}{unit}" + (f"{rest}{small}" if rest else "")
-    return f"{whole}s"
 
 
 def per_second(text: object) -> float:
@@ -57,7 +29,7 @@ def per_second(text: object) -> float:
 Span: TypeAlias = Annotated[
     float,
     BeforeValidator(seconds_of),
-    WithJsonSchema({"type": "string", "pattern": f"^{_SPAN}$", "examples": ["30s", "5m", "1h30m"]}),
+    WithJsonSchema({"type": "string", "pattern": f"^{SPAN}$", "examples": ["30s", "5m", "1h30m"]}),
 ]
 Rate: TypeAlias = Annotated[
     float,
@@ -75,7 +47,7 @@ class Moment(str):
     @classmethod
     def read(cls, text: object) -> Moment:
         """Check it. Raises ValueError."""
-        if isinstance(text, str) and re.fullmatch(f"{_SPAN}|{_CLOCK}", text.strip(), re.ASCII):
+        if isinstance(text, str) and re.fullmatch(f"{SPAN}|{_CLOCK}", text.strip(), re.ASCII):
             return cls(text.strip())
         raise ValueError("must be a time of day such as 14:00, or a span after the start such as 2h")
 
@@ -91,7 +63,7 @@ class Moment(str):
 When: TypeAlias = Annotated[
     Moment,
     PlainValidator(Moment.read),
-    WithJsonSchema({"type": "string", "pattern": f"^({_SPAN}|{_CLOCK})$", "examples": ["14:00", "2h"]}),
+    WithJsonSchema({"type": "string", "pattern": f"^({SPAN}|{_CLOCK})$", "examples": ["14:00", "2h"]}),
 ]
 
 

@@ -16,12 +16,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 from fleetsim.model.errors import ConfigError
+from fleetsim.model.spans import in_words, seconds_of
 from fleetsim.model.text import one_line
 from fleetsim.sim.call_invariants import TAKEN_OVER, Violation
 from fleetsim.sim.generated import generated
 from fleetsim.sim.invariants import INVARIANTS
 from fleetsim.sim.live import played
-from fleetsim.sim.quantities import in_words, seconds_of
 from fleetsim.sim.report import Result
 from fleetsim.sim.report_formats import SHOWN_MAX
 from fleetsim.sim.scenario import Scenario, parse_scenario, scenario_text, with_mix_written, with_seed

@@ -20,11 +20,11 @@ from fleetsim.ceremony.file import Ceremony
 from fleetsim.ceremony.written import value_text
 from fleetsim.fleet.settings import NAME
 from fleetsim.model.errors import ConfigError
+from fleetsim.model.spans import SECONDS_IN, in_words, seconds_of
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ALL, ID, Cause, Outcome, OutcomeKind, UpdateSource
-from fleetsim.sim.figures import SECONDS_IN
 from fleetsim.sim.observed import Observed
-from fleetsim.sim.quantities import NORMAL_95, between, in_words, seconds_of
+from fleetsim.sim.quantities import NORMAL_95, between
 from fleetsim.sim.run import ObservedAgent
 
 GOLDEN = 0.618_033_988_75

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from fleetsim.ceremony.file import parse_ceremony
 from fleetsim.model.errors import Blame, ConfigError
+from fleetsim.model.spans import seconds_of
 from fleetsim.model.work import Cause, OutcomeKind, UpdateSource
 from fleetsim.runtime.yaml import load
 from fleetsim.sim.observed import Observed, ObservedQuestion
-from fleetsim.sim.quantities import SpanSpread, seconds_of
+from fleetsim.sim.quantities import SpanSpread
 from fleetsim.sim.run import ObservedAgent
 from fleetsim.sim.scenario import Scenario, parse_scenario
 from fleetsim.sim.twin import (
