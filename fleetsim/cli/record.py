@@ -29,12 +29,12 @@ from fleetsim.client.hub_events import HubEvents
 from fleetsim.events.log import KEEP_MAX
 from fleetsim.events.wire import from_iso
 from fleetsim.model.errors import ConfigError, FleetsimError, WireError
+from fleetsim.model.spans import in_words
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.workers import Workers
-from fleetsim.model.spans import in_words
-from fleetsim.sim.recorder import Recorder
 from fleetsim.sim.recording import FORMAT, event_of
+from fleetsim.sim.recording_writer import RecordingWriter
 
 QUIET_S = 1.0
 """After this many seconds without an event, the hub has sent all earlier ones."""
@@ -83,7 +83,7 @@ async def _record(common: CommonOptions, out: Path | None, for_s: float | None) 
     begun_s = time.perf_counter()
     async with running_runtime() as runtime:
         with file:
-            recorder = _HubRecorder(common, runtime, Recorder(file), began)
+            recorder = _HubRecorder(common, runtime, RecordingWriter(file), began)
             recorder.begin(url, agents, health)
             until = f"for {in_words(for_s)}" if for_s else "until Ctrl-C"
             common.note(f"recording the hub at {url} in {path} {until}")
@@ -113,7 +113,7 @@ def _moment(text: object) -> datetime:
 class _HubRecorder:
     """Writes a hub's events in order, each once, over restarts of the hub. ``error`` is what ended it, if any."""
 
-    def __init__(self, common: CommonOptions, runtime: Runtime, recorder: Recorder, began: datetime) -> None:
+    def __init__(self, common: CommonOptions, runtime: Runtime, recorder: RecordingWriter, began: datetime) -> None:
         self.error: FleetsimError | None = None
         self._common = common
         self._runtime = runtime

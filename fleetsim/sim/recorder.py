@@ -1,20 +1,16 @@
 """Writes recordings: the events of the hub, the tasks of its agents, and the troubles of the run, a JSON object a line.
 
-Each line has ``t`` (seconds since the start of the run) and ``kind``. An event has the name of its class as ``type``,
-and the form of the event stream. ``recording`` reads the lines; the report uses nothing else of a run.
+An event has the name of its class as ``type``, and the form of the event stream. The report uses nothing else of a run.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
-
-from pydantic_core import PydanticSerializationError, to_json
 
 from fleetsim.ceremonies.folder import contents_of
 from fleetsim.events.fleet import HubStarted
@@ -28,6 +24,7 @@ from fleetsim.sim.ceremonies import due_in, problems_of
 from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.load import LiveLoadMetrics
 from fleetsim.sim.recording import FORMAT
+from fleetsim.sim.recording_writer import RecordingWriter
 from fleetsim.sim.report import SimulationReport
 from fleetsim.sim.scenario import Scenario
 
@@ -37,8 +34,8 @@ RULES = ("poll_interval_s", "calls_max", "calls_per_agent_max", "question_ttl_s"
 VIOLATIONS_MAX = 20
 
 
-class Recorder:
-    """Writes a recording during the run. Two runs are the same if their ``digest`` is.
+class Recorder(RecordingWriter):
+    """Writes a recording during the run.
 
     ``progress`` is called now and then with the second of the run and this recorder. ``load`` follows the load of a run
     in real time. ``with_keys`` counts the lines that contain an agent's key.
@@ -47,34 +44,19 @@ class Recorder:
     def __init__(
         self, file: IO[str], progress: Callable[[float, Recorder], None] = lambda at_s, recorder: None
     ) -> None:
-        self._file = file
+        super().__init__(file)
         self._progress = progress
-        self._hash = hashlib.sha256()
-        self._last_s = 0.0
         self.load = LiveLoadMetrics()
-        self.lines = 0
         self.with_keys = 0
 
-    @property
-    def digest(self) -> str:
-        return self._hash.hexdigest()
-
-    def write(self, at_s: float, kind: str, **members: Any) -> None:
-        """One line."""
-        written = {"t": round(at_s, 6), "kind": kind, **members}
+    def write(self, at_s: float, kind: str, **members: Any) -> bytes:
         if kind == "asked":
             self.load.request(at_s, members["correlation_id"], members["late_s"])
-        try:
-            line = to_json(written)
-        except PydanticSerializationError:  # a text that is not Unicode, which json alone writes
-            line = json.dumps(written, separators=(",", ":")).encode()
+        line = super().write(at_s, kind, **members)
         self.with_keys += MARK_BYTES in line
-        self._hash.update(line)
-        self._file.write(line.decode() + "\n")
-        self._last_s = at_s
-        self.lines += 1
         if self.lines % LINES_PER_LOOK == 0:
             self._progress(at_s, self)
+        return line
 
     def start(
         self,
@@ -137,16 +119,6 @@ class Recorder:
     def task(self, at_s: float, task: AgentTask) -> None:
         """Writes a task that ended, as its agent has it."""
         self.write(at_s, "task", **{**asdict(task), "text": digest_of(task.text), "chars": len(task.text)})
-
-    def played(self, *, source: str, wall_s: float, cpu_s: float, command: str = "", again: str = "") -> None:
-        """Writes how the run was played, and the digest of all lines before.
-
-        ``command`` plays it again; the default is ``fleetsim sim`` with the ``source``. ``again`` is the digest of the
-        same run played once more.
-        """
-        played = {"source": source, "digest": self.digest, "wall_s": wall_s, "cpu_s": cpu_s}
-        more = {name: value for name, value in (("command", command), ("again", again)) if value}
-        self.write(self._last_s, "played", **played, **more)
 
     def verdict(self, report: SimulationReport) -> None:
         """Writes the verdict as the last line, for the dashboard."""

@@ -129,7 +129,7 @@ class ScenarioRun(ABC):
 
 
 class _ErrorLog(logging.Handler):
-    def __init__(self, write: Callable[[str], None]) -> None:
+    def __init__(self, write: Callable[[str], object]) -> None:
         super().__init__(logging.ERROR)
         self._record = write
 
@@ -139,7 +139,7 @@ class _ErrorLog(logging.Handler):
 
 
 @contextmanager
-def background_failures(write: Callable[[str], None]) -> Iterator[None]:
+def background_failures(write: Callable[[str], object]) -> Iterator[None]:
     """Passes each logged error to ``write`` as one line, and logs the rest only at level DEBUG."""
     handler, log = _ErrorLog(write), logging.getLogger("fleetsim")
     level, log.propagate = log.level, log.propagate and log.isEnabledFor(logging.DEBUG)
