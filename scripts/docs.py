@@ -26,6 +26,7 @@ from fleetsim.dashboard.actions import ACTIONS
 from fleetsim.events.request import Event
 from fleetsim.events.wire import camel, event_classes
 from fleetsim.fleet.settings import FleetSettings
+from fleetsim.health.figures import METRICS
 from fleetsim.hub.endpoints import ENDPOINTS, Who
 from fleetsim.hub.schemas import (
     AGENT_KEYS_SCHEMA,
@@ -57,7 +58,6 @@ from fleetsim.request.track import Rules
 from fleetsim.runtime.body import PLACES, PLACES_PER_OWNER, SMALL_BYTES
 from fleetsim.runtime.ports import Limits
 from fleetsim.runtime.sse import StreamLimits
-from fleetsim.sim.figures import METRICS
 from fleetsim.sim.invariants import INVARIANTS
 from fleetsim.sim.scenario import Scenario
 from fleetsim.sim.troubles import KINDS

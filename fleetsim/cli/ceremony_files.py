@@ -301,11 +301,11 @@ def play(common: CommonOptions, /, **options: Any) -> int:
 def _play(common: CommonOptions, options: SpanOptions) -> int:
     from fleetsim.ceremonies.folder import contents_of
     from fleetsim.ceremony.file import parse_moment, zone_of
-    from fleetsim.cli.sim_play import play_and_tell, read_option
+    from fleetsim.health.figures import Expectation
     from fleetsim.model.spans import in_words, seconds_of
     from fleetsim.sim.ceremonies import REQUEST_S, chosen, due_in, requests_in, span_scenario
+    from fleetsim.sim.cli.play import play_and_tell, read_option
     from fleetsim.sim.clocks import ClockRate
-    from fleetsim.sim.figures import Expectation
     from fleetsim.sim.report_formats import FORMATS
     from fleetsim.sim.scenario import folder_files, with_seed
 

@@ -39,10 +39,10 @@ from fleetsim.hub.state import StateDir, state_path
 from fleetsim.model.errors import AuthRefused, ConfigError
 from fleetsim.model.spans import in_words
 from fleetsim.model.text import one_line
+from fleetsim.recording.reader import RecordingReader
 from fleetsim.runtime.collector import tune_gc
 from fleetsim.runtime.ports import Runtime, WayOut
 from fleetsim.runtime.workers import Workers
-from fleetsim.sim.recording import RecordingReader
 
 LOG_BYTES_MAX = 10 * 1024 * 1024
 PORT_HELP = "With --serve: the port [3002]; 0 picks a free one."

@@ -15,11 +15,11 @@ from fleetsim.cli.hub_client import at_hub, connect
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import read_span
 from fleetsim.client.hub_client import HubClient
+from fleetsim.health.figures import FLEET, Expectation, Figures, shown
 from fleetsim.model.errors import Blame, ConfigError, TransportError
 from fleetsim.model.text import one_line
 from fleetsim.model.work import WHOSE, OutcomeKind
 from fleetsim.runtime.explain import did_you_mean
-from fleetsim.sim.figures import FLEET, Expectation, Figures, shown
 
 _WATCH_S = 5
 

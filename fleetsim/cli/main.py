@@ -58,9 +58,9 @@ VERBS: dict[str, tuple[str, str]] = {
     "events": ("fleetsim.cli.health:events", "Follow the events of the hub."),
     "record": ("fleetsim.cli.record:record", "Record the events of the hub in a file."),
     "agent": ("fleetsim.cli.agent:agent", "Run the reference agent."),
-    "check": ("fleetsim.cli.check:check", "Test an agent against the checklist."),
-    "sim": ("fleetsim.cli.sim:sim", "Simulate a day of a fleet in seconds."),
-    "explain": ("fleetsim.cli.check:explain", "Explain a row of the checklist."),
+    "check": ("fleetsim.check.cli.check:check", "Test an agent against the checklist."),
+    "sim": ("fleetsim.sim.cli.sim:sim", "Simulate a day of a fleet in seconds."),
+    "explain": ("fleetsim.check.cli.check:explain", "Explain a row of the checklist."),
     "help": ("fleetsim.cli.help:help_", "Show the help of a verb, or of all verbs as JSON."),
     "completion": ("fleetsim.cli.help:completion", "Print what lets bash, zsh or fish complete verbs."),
 }

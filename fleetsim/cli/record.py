@@ -30,11 +30,11 @@ from fleetsim.events.log import KEEP_MAX
 from fleetsim.events.wire import from_iso
 from fleetsim.model.errors import ConfigError, FleetsimError, WireError
 from fleetsim.model.spans import in_words
+from fleetsim.recording.reader import FORMAT, event_of
+from fleetsim.recording.writer import RecordingWriter
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.workers import Workers
-from fleetsim.sim.recording import FORMAT, event_of
-from fleetsim.sim.recording_writer import RecordingWriter
 
 QUIET_S = 1.0
 """After this many seconds without an event, the hub has sent all earlier ones."""

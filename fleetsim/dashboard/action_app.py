@@ -18,11 +18,11 @@ from fleetsim.dashboard.command_line import CommandLine, resolve
 from fleetsim.dashboard.labels import Tone
 from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.screens.pane import Pane
-from fleetsim.dashboard.screens.scenario import ScenarioPane
 from fleetsim.dashboard.settings import Settings
 from fleetsim.dashboard.theme import AsciiFormatter
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.widgets import NeutralisedWidget
+from fleetsim.sim.screen import ScenarioPane
 
 
 class ActionApp(App[None], inherit_bindings=False):

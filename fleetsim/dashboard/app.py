@@ -41,7 +41,6 @@ from fleetsim.dashboard.screens.events import EventsPane
 from fleetsim.dashboard.screens.fleet import FleetPane
 from fleetsim.dashboard.screens.inbox import InboxPane
 from fleetsim.dashboard.screens.pane import FAILED_S, Pane
-from fleetsim.dashboard.screens.scenario import ScenarioPane
 from fleetsim.dashboard.screens.tasks import TasksPane
 from fleetsim.dashboard.settings import Settings
 from fleetsim.dashboard.text import BLANK, fitted, line
@@ -53,6 +52,7 @@ from fleetsim.dashboard.widgets import Grid, Lines
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.runtime.ports import Clock
+from fleetsim.sim.screen import ScenarioPane
 
 log = logging.getLogger(__name__)
 

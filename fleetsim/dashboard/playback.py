@@ -16,9 +16,7 @@ from msgspec.structs import replace
 
 from fleetsim.events.request import Event
 from fleetsim.model.errors import ConfigError
-from fleetsim.runtime.ports import Clock
-from fleetsim.sim.recording import MADE_WITH, RecordingLine, RecordingReader
-from fleetsim.sim.scenario_events import (
+from fleetsim.recording.events import (
     RECORDED_S_MAX,
     SHOWN,
     UNLISTED,
@@ -28,6 +26,8 @@ from fleetsim.sim.scenario_events import (
     RunJudged,
     ScenarioStarted,
 )
+from fleetsim.recording.reader import MADE_WITH, RecordingLine, RecordingReader
+from fleetsim.runtime.ports import Clock
 
 SPEEDS = (1.0, 10.0, 60.0, 600.0, 3_600.0, math.inf)
 """Speeds as multiples of the original; the last one reads without pauses."""

@@ -21,7 +21,6 @@ from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH, at_most, moment
 from fleetsim.dashboard.view_ceremonies import CeremonyFold, CeremonyView
 from fleetsim.dashboard.view_fleet import AgentRow, FleetFold
-from fleetsim.dashboard.view_scenario import ScenarioFold, ScenarioView
 from fleetsim.dashboard.view_tasks import TaskDetail, TaskFold, TaskRow
 from fleetsim.events import fleet as fleet_events
 from fleetsim.events import request as events
@@ -31,7 +30,8 @@ from fleetsim.health.trend import DAY_S, span_for
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.model.work import Outcome
-from fleetsim.sim import scenario_events
+from fleetsim.recording import events as scenario_events
+from fleetsim.sim.view import ScenarioFold, ScenarioView
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from fleetsim.health.fleet_health import FleetHealth, HealthWord, Thresholds
 from fleetsim.health.trend import FINE_S
 from fleetsim.health.webhooks import PushState, WebhookNotes
 from fleetsim.model.text import one_line
-from fleetsim.sim import scenario_events
+from fleetsim.recording import events as scenario_events
 from fleetsim.wire.choice import origin_of
 
 AGENTS_MAX = 1_000

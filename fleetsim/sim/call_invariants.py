@@ -10,8 +10,7 @@ from typing import TypeAlias
 
 from fleetsim.hub.keys import EPOCHS_KEPT
 from fleetsim.model.task import TERMINAL
-from fleetsim.sim.run import RequestEvent, RequestRun, Run
-from fleetsim.sim.scenario_events import (
+from fleetsim.recording.events import (
     AgentTaskEnded,
     CallEnded,
     HubKilled,
@@ -21,6 +20,7 @@ from fleetsim.sim.scenario_events import (
     WebhookForged,
     WebhooksRepeated,
 )
+from fleetsim.sim.run import RequestEvent, RequestRun, Run
 from fleetsim.sim.troubles import SENDS
 
 POLLS = {"tasks/get", "GetTask"}

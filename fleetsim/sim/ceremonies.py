@@ -17,11 +17,11 @@ from fleetsim.ceremony.file import Ceremony, next_due
 from fleetsim.channels.alerts import AlertSettings
 from fleetsim.fleet.registry import Judge, nearest_of, resolve
 from fleetsim.fleet.settings import FleetSettings
+from fleetsim.health.figures import Expectation
 from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.model.spans import SPAN_S_MAX
 from fleetsim.model.work import ALL, ID
 from fleetsim.sim.calls import LineWriter
-from fleetsim.sim.figures import Expectation
 from fleetsim.sim.scenario import People, Scenario, SimulatedAgent, SkillBehaviour
 from fleetsim.testbed.runtime import MemoryFiles
 

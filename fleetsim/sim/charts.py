@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from fleetsim.events.fleet import CeremonyLate, CeremonyMissed, CeremonySkipped
 from fleetsim.events.request import Event
+from fleetsim.health.figures import percentile
 from fleetsim.model.spans import in_words
 from fleetsim.model.text import html_text, one_line
 from fleetsim.model.work import OutcomeKind
-from fleetsim.sim.figures import percentile
 from fleetsim.sim.run import RequestRun, Run
 from fleetsim.sim.scenario import START
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from fleetsim.health.figures import FigureCounters
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.spans import in_words
 from fleetsim.runtime.explain import combine
@@ -25,7 +26,6 @@ from fleetsim.runtime.real import SystemClock, UuidIds
 from fleetsim.runtime.yaml import YamlDocument
 from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.cluster import ClusterClient, ClusterLost, playing, result_of
-from fleetsim.sim.figures import FigureCounters
 from fleetsim.sim.invariants import InvariantResult
 from fleetsim.sim.live import played, starts_now
 from fleetsim.sim.load import LoadMetrics

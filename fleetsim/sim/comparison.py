@@ -15,10 +15,10 @@ from random import Random  # noqa: TID251 - a stream of its own, of a fixed seed
 from statistics import fmean, pstdev
 from typing import Any
 
+from fleetsim.health.figures import Unit, percentile
 from fleetsim.model.spans import in_words
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome
-from fleetsim.sim.figures import Unit, percentile
 from fleetsim.sim.observed import Observed
 
 HOUR_S = 3_600.0

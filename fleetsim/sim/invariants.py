@@ -14,11 +14,7 @@ from datetime import timedelta
 from fleetsim.ceremony.cron import next_slot, parse_cron
 from fleetsim.ceremony.file import zone_of
 from fleetsim.health.fleet_health import window_start
-from fleetsim.request.track import Rules
-from fleetsim.sim.agents import LIMITS
-from fleetsim.sim.call_invariants import CANCELS, RULES, Invariant, Violation, broken, invariant, request_of, tasks_of
-from fleetsim.sim.run import RequestEvent, RequestRun, Run
-from fleetsim.sim.scenario_events import (
+from fleetsim.recording.events import (
     AgentTaskEnded,
     AnswerGiven,
     CallEnded,
@@ -35,6 +31,10 @@ from fleetsim.sim.scenario_events import (
     RunEvent,
     SlotsCounted,
 )
+from fleetsim.request.track import Rules
+from fleetsim.sim.agents import LIMITS
+from fleetsim.sim.call_invariants import CANCELS, RULES, Invariant, Violation, broken, invariant, request_of, tasks_of
+from fleetsim.sim.run import RequestEvent, RequestRun, Run
 
 KNOWN_WITHIN_S = 900.0
 """A poll each interval (30 seconds by default), and twice as long after one that failed; an agent that has just come

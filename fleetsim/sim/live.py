@@ -27,6 +27,7 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
 from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.errors import ConfigError, UnknownTarget, Unreachable
+from fleetsim.recording.reader import lines_of
 from fleetsim.runtime.collector import own_garbage
 from fleetsim.runtime.explain import combine
 from fleetsim.runtime.real import SystemClock, running_runtime
@@ -37,7 +38,6 @@ from fleetsim.sim.agents import simulated_agent
 from fleetsim.sim.clocks import VIRTUAL, ClockRate, PacedClock, RunClock
 from fleetsim.sim.hubs import KEEP_ALL
 from fleetsim.sim.recorder import Recorder
-from fleetsim.sim.recording import lines_of
 from fleetsim.sim.report import SimulationReport, report_of
 from fleetsim.sim.run import WANTED
 from fleetsim.sim.scenario import Scenario

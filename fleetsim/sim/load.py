@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from fleetsim.health.figures import SHARES, Percentiles, merged
 from fleetsim.model.spans import in_words
 from fleetsim.model.work import Outcome
+from fleetsim.recording.events import OutcomeRecorded, RecordingEnded, RequestTimed, RunStopped, SubmitRefused
 from fleetsim.sim.clocks import ClockRate
-from fleetsim.sim.figures import SHARES, Percentiles, merged
 from fleetsim.sim.run import Run
-from fleetsim.sim.scenario_events import OutcomeRecorded, RecordingEnded, RequestTimed, RunStopped, SubmitRefused
 
 LATE_S = 0.1
 CALLER_MIN = 0.1

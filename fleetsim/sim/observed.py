@@ -15,8 +15,8 @@ from msgspec import structs
 
 from fleetsim.ledger.sqlite import read_ledger
 from fleetsim.model.work import Decision, Outcome
+from fleetsim.recording.reader import lines_of
 from fleetsim.request.records import QuestionState
-from fleetsim.sim.recording import lines_of
 from fleetsim.sim.run import WANTED_OF_CALLS, ObservedAgent, Run
 
 OUTCOMES_MAX = 100_000

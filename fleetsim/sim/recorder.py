@@ -19,12 +19,12 @@ from fleetsim.events.wire import to_wire
 from fleetsim.fleet.registry import judge
 from fleetsim.fleet.settings import AgentEntry
 from fleetsim.model.work import Outcome
+from fleetsim.recording.reader import FORMAT
+from fleetsim.recording.writer import RecordingWriter
 from fleetsim.sim.agents import MARK_BYTES, AgentTask
 from fleetsim.sim.ceremonies import due_in, problems_of
 from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.load import LiveLoadMetrics
-from fleetsim.sim.recording import FORMAT
-from fleetsim.sim.recording_writer import RecordingWriter
 from fleetsim.sim.report import SimulationReport
 from fleetsim.sim.scenario import Scenario
 

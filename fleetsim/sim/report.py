@@ -11,21 +11,21 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from fleetsim.events.fleet import CeremonyLate
+from fleetsim.health.figures import Expectation
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome
-from fleetsim.sim.clocks import VIRTUAL, ClockRate
-from fleetsim.sim.figures import Expectation
-from fleetsim.sim.invariants import INVARIANTS, InvariantResult, verdicts
-from fleetsim.sim.load import LoadMetrics, load_of
-from fleetsim.sim.recording import RecordingLine
-from fleetsim.sim.run import RUNNING, RequestRun, Run
-from fleetsim.sim.scenario_events import (
+from fleetsim.recording.events import (
     MessagesHit,
     RecordingEnded,
     RequestsUnsettled,
     RunStopped,
     SlotsCounted,
 )
+from fleetsim.recording.reader import RecordingLine
+from fleetsim.sim.clocks import VIRTUAL, ClockRate
+from fleetsim.sim.invariants import INVARIANTS, InvariantResult, verdicts
+from fleetsim.sim.load import LoadMetrics, load_of
+from fleetsim.sim.run import RUNNING, RequestRun, Run
 
 SCHEMA = "fleetsim-sim/1"
 FROM_EVENTS = frozenset({"I-03", "I-06"})

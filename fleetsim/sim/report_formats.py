@@ -11,17 +11,17 @@ from datetime import datetime, timedelta
 from heapq import nlargest
 
 from fleetsim import __version__
+from fleetsim.health.figures import FLEET, METRICS, SHARES, Expectation, Unit, shown
 from fleetsim.model.problems import Problem, sarif, workflow_commands
 from fleetsim.model.spans import in_words
 from fleetsim.model.text import escape, html_text, one_line, xml_text
 from fleetsim.model.work import Outcome, OutcomeKind
+from fleetsim.recording.events import RequestsTaken
 from fleetsim.sim import charts
 from fleetsim.sim.charts import Timeline, timeline_of
-from fleetsim.sim.figures import FLEET, METRICS, SHARES, Expectation, Unit, shown
 from fleetsim.sim.invariants import InvariantResult
 from fleetsim.sim.load import LoadMetrics
 from fleetsim.sim.report import RequestEnding, Result, SimulationReport
-from fleetsim.sim.scenario_events import RequestsTaken
 
 AGENTS_MAX = 40
 _STYLE = (

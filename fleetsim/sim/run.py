@@ -37,10 +37,9 @@ from fleetsim.events.request import (
     TaskBound,
     TaskMoved,
 )
+from fleetsim.health.figures import FigureCounters
 from fleetsim.model.work import Decision, Outcome
-from fleetsim.sim.figures import FigureCounters
-from fleetsim.sim.recording import RecordingLine
-from fleetsim.sim.scenario_events import (
+from fleetsim.recording.events import (
     AgentTaskEnded,
     EventsLost,
     HealthLooked,
@@ -54,6 +53,7 @@ from fleetsim.sim.scenario_events import (
     TroubleBegan,
     TroubleEnded,
 )
+from fleetsim.recording.reader import RecordingLine
 
 RUNNING = "running"
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from fleetsim.agent.builtin import reference_agent
+from fleetsim.check.cli.run import exit_code
 from fleetsim.check.comparison import OtherSide, compare
 from fleetsim.check.evidence import Verdict
 from fleetsim.check.formats import FORMATS, as_json, joined
-from fleetsim.cli.check_run import exit_code
 from fleetsim.cli.main import Exit, cli, run
 from fleetsim.model.errors import ConfigError
 from tests.check.sarif import run_in

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from fleetsim.check.cli.run import exit_code
 from fleetsim.check.evidence import Exchange, Frame, Verdict
 from fleetsim.check.formats import as_json, explain, html, junit, markdown, render
 from fleetsim.check.report import Finding, Report, marked, read_baseline, sdks, stale, write_baseline
 from fleetsim.check.requirement import Requirement
 from fleetsim.check.sections import REQUIREMENTS
-from fleetsim.cli.check_run import exit_code
 from fleetsim.cli.main import Exit
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.masking import masked

@@ -9,10 +9,10 @@ import pytest
 
 from fleetsim.cli.health import figures_of, require_known, show
 from fleetsim.cli.main import CommonOptions
+from fleetsim.health.figures import METRICS, Expectation
 from fleetsim.health.fleet_health import Condition, FleetHealth
 from fleetsim.model.errors import Blame, ConfigError
 from fleetsim.model.work import Outcome, OutcomeKind
-from fleetsim.sim.figures import METRICS, Expectation
 
 NOW = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
 

@@ -20,8 +20,8 @@ from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.events.fleet import HubStarted
 from fleetsim.events.request import OutcomeDecided
-from fleetsim.sim.recording import RecordingReader, lines_of
-from fleetsim.sim.scenario_events import RunEvent
+from fleetsim.recording.events import RunEvent
+from fleetsim.recording.reader import RecordingReader, lines_of
 from tests.cli.world import Shell
 from tests.command import start
 from tests.dashboard.driver import SetClock

@@ -10,7 +10,7 @@ from typing import Any
 
 from fleetsim.events.request import Event, OutcomeDecided
 from fleetsim.events.wire import to_wire
-from fleetsim.sim.recording import FORMAT
+from fleetsim.recording.reader import FORMAT
 from tests.dashboard.driver import EVENTS
 from tests.dashboard.journal import NOW
 

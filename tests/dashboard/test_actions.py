@@ -17,7 +17,7 @@ from fleetsim.model.errors import UnknownTarget
 from tests.dashboard.driver import EVENTS, Driver, answered, asking, showing
 from tests.dashboard.journal import NOW, Journal
 from tests.dashboard.recordings import a_run, write
-from tests.dashboard.test_scenario_screen import Screen, replaying
+from tests.sim.test_scenario_screen import Screen, replaying
 
 pytestmark = pytest.mark.sockets  # the real loop, no socket is opened
 

@@ -14,12 +14,12 @@ import pytest
 
 from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.view import View, ViewBuilder
-from fleetsim.dashboard.view_scenario import RunBuckets, RunState
 from fleetsim.events.request import Event, RequestAccepted
 from fleetsim.model.errors import ConfigError
-from fleetsim.sim.recording import RecordingReader
+from fleetsim.recording.events import ClockMoved
+from fleetsim.recording.reader import RecordingReader
 from fleetsim.sim.report import report_of
-from fleetsim.sim.scenario_events import ClockMoved
+from fleetsim.sim.view import RunBuckets, RunState
 from tests.dashboard.driver import EVENTS, SetClock
 from tests.dashboard.recordings import BEGAN, a_run, start, told, trouble, verdict, write
 from tests.sim.scenes import SMALL, recorded, run_of, scenario

@@ -20,7 +20,7 @@ from fleetsim.health.fleet_health import HealthWord
 from fleetsim.health.webhooks import PushState
 from fleetsim.hub.schemas import payload_model
 from fleetsim.model.extensions import Usage
-from fleetsim.sim.scenario_events import AgentHealthSample, HealthLooked
+from fleetsim.recording.events import AgentHealthSample, HealthLooked
 from tests.dashboard.driver import fold_view
 from tests.dashboard.journal import NOW, Journal, an_hour, flood
 from tests.recorded import recorded

@@ -37,7 +37,7 @@ OTHERWISE = {
     "fleetsim/model/call.py": "operations say what is asked, as A2A does: SendMessage",
     "fleetsim/events/request.py": "events say what happened: OutcomeDecided",
     "fleetsim/events/fleet.py": "events say what happened: CeremonyFired",
-    "fleetsim/sim/scenario_events.py": "events say what happened: TroubleBegan",
+    "fleetsim/recording/events.py": "events say what happened: TroubleBegan",
     "fleetsim/request/signals.py": "so do signals, and effects say what to do: SendFailed, Subscribe",
     "fleetsim/testbed/faults.py": "faults say what goes wrong: Stall",
     "fleetsim/agent/builtin.py": "each is called after the product whose quirks it has",

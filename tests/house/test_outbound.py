@@ -34,7 +34,7 @@ ALLOWED: dict[str, str] = {
     "fleetsim/runtime/server.py": "the listening socket",
     "fleetsim/check/app_parent.py": "starts the agent named with --app, and talks with it by a socket pair",
     "fleetsim/check/app_child.py": "the other end of that pair",
-    "fleetsim/cli/sim_play.py": "plays the seeds of a scenario in processes of its own; they talk by pipes",
+    "fleetsim/sim/cli/play.py": "plays the seeds of a scenario in processes of its own; they talk by pipes",
     "fleetsim/cli/dashboard.py": "plays a scenario in a process of its own, and follows the file that it writes",
     "fleetsim/cli/dashboard_browser.py": "serves the dashboard on loopback",
     "fleetsim/dashboard/viewer.py": "starts a process of ours for each browser that shows the dashboard",

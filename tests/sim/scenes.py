@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from fleetsim.recording.reader import RecordingLine, read_line
 from fleetsim.sim.recorder import Recorder
-from fleetsim.sim.recording import RecordingLine, read_line
 from fleetsim.sim.report import SimulationReport, report_of
 from fleetsim.sim.scenario import Scenario, parse_scenario
 from fleetsim.sim.simulation import play

@@ -6,13 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fleetsim.sim.clocks import ClockRate
-from fleetsim.sim.figures import ERROR
-from fleetsim.sim.load import LiveLoadMetrics, LoadMetrics, load_of
-from fleetsim.sim.recording import RecordingLine
-from fleetsim.sim.run import Run
-from fleetsim.sim.scenario import START
-from fleetsim.sim.scenario_events import (
+from fleetsim.health.figures import ERROR
+from fleetsim.recording.events import (
     AgentTaskEnded,
     OutcomeRecorded,
     RequestTimed,
@@ -20,6 +15,11 @@ from fleetsim.sim.scenario_events import (
     ScenarioStarted,
     SubmitRefused,
 )
+from fleetsim.recording.reader import RecordingLine
+from fleetsim.sim.clocks import ClockRate
+from fleetsim.sim.load import LiveLoadMetrics, LoadMetrics, load_of
+from fleetsim.sim.run import Run
+from fleetsim.sim.scenario import START
 from tests.sim.outcomes import outcome
 
 

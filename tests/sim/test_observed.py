@@ -15,10 +15,10 @@ from fleetsim.ledger import Ledger, LedgerDamaged
 from fleetsim.ledger.sqlite import open_ledger, read_ledger
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import Answer, Decision
+from fleetsim.recording.events import ScenarioStarted
 from fleetsim.request.records import QuestionState
 from fleetsim.sim.observed import of_ledger, of_run
 from fleetsim.sim.run import ObservedAgent, Run
-from fleetsim.sim.scenario_events import ScenarioStarted
 from fleetsim.testbed.runtime import VirtualClock
 from tests.ledger.ledgers import START, at, card, outcome, question, record, run
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from fleetsim.health.figures import percentile
 from fleetsim.model.spans import in_words, seconds_of
-from fleetsim.sim.figures import percentile
 from fleetsim.sim.quantities import Moment, NumberSpread, SpanSpread, between, draw, per_second
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from fleetsim.health.figures import Expectation
 from fleetsim.sim.charts import TICKS_MAX, Axis, Timeline, timeline_of
-from fleetsim.sim.figures import Expectation
 from fleetsim.sim.report import SimulationReport, report_of
 from fleetsim.sim.report_formats import FORMATS, endings_about
 from fleetsim.sim.troubles import Trouble

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from fleetsim.model.errors import ConfigError
+from fleetsim.recording.events import HubKilled, RequestsTaken
 from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.live import check_clock
 from fleetsim.sim.report import Result
 from fleetsim.sim.run import Run
 from fleetsim.sim.scenario import parse_scenario
-from fleetsim.sim.scenario_events import HubKilled, RequestsTaken
 from tests.scale import scaled
 from tests.sim.scenes import recorded, report, run_of, scenario
 

@@ -27,7 +27,7 @@ from fleetsim.events import request as e
 from fleetsim.events.request import Event, Level, OtherEvent
 from fleetsim.events.wire import payload
 from fleetsim.model.text import neutralise, one_line
-from fleetsim.sim import scenario_events as s
+from fleetsim.recording import events as s
 
 AGO_S_MAX = 366 * 86_400.0
 

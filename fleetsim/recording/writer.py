@@ -1,4 +1,4 @@
-"""Writes the lines of a recording, a JSON object a line. ``recording`` reads them."""
+"""Writes the lines of a recording, a JSON object a line. ``reader`` reads them."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.sim.recording import FORMAT
+from fleetsim.recording.reader import FORMAT
 from tests.command import run, start
 
 pytestmark = pytest.mark.slow

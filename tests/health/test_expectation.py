@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetsim.sim.figures import METRICS, Expectation, Unit, shown
+from fleetsim.health.figures import METRICS, Expectation, Unit, shown
 
 FIGURES = {
     "fleet": {"success_rate": 0.97, "lost": 0.0, "cost": 2.5, "p95": None},

@@ -12,11 +12,9 @@ from datetime import datetime
 from enum import StrEnum
 
 from fleetsim.events.request import Event
+from fleetsim.health.figures import Expectation
 from fleetsim.model.text import one_line
-from fleetsim.sim.figures import Expectation
-from fleetsim.sim.recording import RecordingLine
-from fleetsim.sim.run import WANTED, Run
-from fleetsim.sim.scenario_events import (
+from fleetsim.recording.events import (
     ClockMoved,
     FailureLogged,
     HubKilled,
@@ -24,6 +22,8 @@ from fleetsim.sim.scenario_events import (
     RunJudged,
     ScenarioStarted,
 )
+from fleetsim.recording.reader import RecordingLine
+from fleetsim.sim.run import WANTED, Run
 
 CELLS_MAX = 48
 """Cells of a chart over the time of a run."""

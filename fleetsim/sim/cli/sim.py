@@ -1,6 +1,6 @@
 """``fleetsim sim``: plays a scenario of a whole fleet in seconds, fits one to a fleet, and compares two fleets.
 
-Playing is in ``sim_play``, which ``--help`` does not load.
+Playing is in ``play``, which ``--help`` does not load.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def run(common: CommonOptions, /, **options: Any) -> int:
     """Play SCENARIO and report: a file, the name of a scenario that comes with fleetsim, or `any`, which the seed
     draws.
     """
-    from fleetsim.cli.sim_play import RunOptions, run_scenario  # what it takes is loaded where it is asked for
+    from fleetsim.sim.cli.play import RunOptions, run_scenario  # what it takes is loaded where it is asked for
 
     return run_scenario(common, RunOptions(**options))
 
@@ -364,7 +364,7 @@ def _played(common: CommonOptions, scenario: Any, ceremonies: Mapping[str, bytes
     """Plays a scenario. Returns observations from it."""
     from dataclasses import replace
 
-    from fleetsim.cli.sim_play import progress_of
+    from fleetsim.sim.cli.play import progress_of
     from fleetsim.sim.clocks import VIRTUAL
     from fleetsim.sim.live import played
     from fleetsim.sim.observed import of_recording

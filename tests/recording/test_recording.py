@@ -11,10 +11,10 @@ import pytest
 
 from fleetsim.events.request import OtherEvent
 from fleetsim.model.errors import ConfigError
+from fleetsim.recording.events import FailureLogged, HealthLooked, ScenarioStarted, TroubleBegan
+from fleetsim.recording.reader import FORMAT, LINE_BYTES_MAX, RecordingLine, RecordingReader, lines_of, read_line
 from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.recorder import Recorder
-from fleetsim.sim.recording import FORMAT, LINE_BYTES_MAX, RecordingLine, RecordingReader, lines_of, read_line
-from fleetsim.sim.scenario_events import FailureLogged, HealthLooked, ScenarioStarted, TroubleBegan
 from tests.sim.scenes import scenario
 
 START: dict[str, Any] = {

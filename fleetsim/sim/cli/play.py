@@ -26,6 +26,7 @@ from fleetsim.cli.terminal import rewrite
 from fleetsim.fleet.settings import AgentEntry
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.spans import in_words, seconds_of
+from fleetsim.recording.reader import lines_of
 from fleetsim.runtime.files import read_file
 from fleetsim.runtime.yaml import YamlDocument
 from fleetsim.runtime.yaml import load as load_yaml
@@ -35,7 +36,6 @@ from fleetsim.sim.cluster_load import check_parts, play_parts
 from fleetsim.sim.generated import ANY, generated
 from fleetsim.sim.live import check_clock, played
 from fleetsim.sim.recorder import Recorder
-from fleetsim.sim.recording import lines_of
 from fleetsim.sim.report import Result, SimulationReport, report_of
 from fleetsim.sim.report_formats import FORMATS
 from fleetsim.sim.report_formats import render as report_lines
@@ -61,7 +61,7 @@ EXIT = {Result.OK: Exit.OK, Result.UNEXPECTED: Exit.FAILED, Result.VIOLATED: Exi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The options of the command line; ``cli.sim`` documents them."""
+    """The options of the command line; ``sim`` documents them."""
 
     scenario: str | None
     rate: str

@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 from fleetsim.dashboard.app import FleetApp
 from fleetsim.dashboard.controls import Controls
 from fleetsim.dashboard.playback import Playback
-from fleetsim.sim.recording import RecordingReader
+from fleetsim.recording.reader import RecordingReader
 from tests.dashboard.driver import EVENTS, SetClock, showing
 from tests.dashboard.journal import HOSTILE
 from tests.dashboard.recordings import a_run, health, start, trouble, verdict, write

@@ -1,4 +1,4 @@
-"""Reads recordings: each line becomes an event, of the hub (``caller.events``) or of the run (``scenario_events``).
+"""Reads recordings: each line becomes an event, of the hub (``fleetsim.events``) or of the run (``recording.events``).
 
 A line is a JSON object with ``t`` (seconds since the start of the run) and ``kind``. A line without the members of its
 kind is an error with its number. Members and kinds that this version does not know are ignored.
@@ -19,7 +19,7 @@ from fleetsim.events.request import Event
 from fleetsim.events.wire import event_classes, from_wire
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
-from fleetsim.sim import scenario_events as s
+from fleetsim.recording import events as s
 
 FORMAT = "fleetsim-recording/2"
 ROWS_MAX = 1_000

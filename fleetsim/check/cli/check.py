@@ -1,6 +1,6 @@
 """``fleetsim check`` and ``explain``: hold an agent to the checklist, and tell a row of it in full.
 
-The work itself is in ``check_run``, which ``--help`` does not load.
+The work itself is in ``run``, which ``--help`` does not load.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def check(common: CommonOptions, /, url: str | None, **options: Any) -> int:
     Exit codes: 0 every MUST that was tested passes, 1 something fails, 2 usage, 3 unreachable or could not tell,
     4 credentials, 6 nothing was tested.
     """
+    from fleetsim.check.cli import run as check_run
     from fleetsim.check.runner import select
-    from fleetsim.cli import check_run
 
     requirements = select(options["only"])
     if options["listing"]:

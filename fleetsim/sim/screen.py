@@ -28,10 +28,10 @@ from fleetsim.dashboard.screens.pane import Pane
 from fleetsim.dashboard.text import Column, Rows, TableRow, clip, fitted, left_out, line, wrap
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_fleet import AgentRow
-from fleetsim.dashboard.view_scenario import CELLS_MAX, RunState, ScenarioView, TroubleView
 from fleetsim.dashboard.widgets import Grid, Lines, Page
+from fleetsim.health.figures import shown
 from fleetsim.health.fleet_health import HealthWord
-from fleetsim.sim.figures import shown
+from fleetsim.sim.view import CELLS_MAX, RunState, ScenarioView, TroubleView
 
 NEWEST_MAX, LOOKED_MAX = 50, 2_000
 BAR_CELLS = 20

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetsim.sim.figures import ERROR, LOWEST_S, SHARES, FigureCounters, Percentiles, merged, percentile
+from fleetsim.health.figures import ERROR, LOWEST_S, SHARES, FigureCounters, Percentiles, merged, percentile
 from tests.sim.outcomes import outcome
 
 

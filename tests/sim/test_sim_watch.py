@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.sim.recording import lines_of
-from fleetsim.sim.scenario_events import RecordingEnded, RunJudged, ScenarioStarted
-from tests.cli.test_sim import MINE, written
+from fleetsim.recording.events import RecordingEnded, RunJudged, ScenarioStarted
+from fleetsim.recording.reader import lines_of
 from tests.command import run, start
+from tests.sim.test_sim_verb import MINE, written
 
 pytestmark = [pytest.mark.slow, pytest.mark.sockets]
 

@@ -1,6 +1,6 @@
 """The events of a recording that no hub publishes: the scenario, its troubles, calls, tasks of agents and the verdict.
 
-``recording`` reads each line into one of them, or into an event of the hub. A member has the name of its key in the
+``reader`` reads each line into one of them, or into an event of the hub. A member has the name of its key in the
 file, so names cannot change. Seconds are those of the run.
 """
 
@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 from msgspec import Meta, Struct, field
 
 from fleetsim.events.request import Event, Level
-from fleetsim.sim.figures import Expectation
+from fleetsim.health.figures import Expectation
 
 RECORDED_S_MAX = 1e9
 CLOCK = r"^(virtual|real|x[1-9][0-9]{0,4}(\.[0-9]{1,6})?)$"

@@ -1,0 +1,1 @@
+"""The verbs ``sim`` and ``ceremony play``."""
