@@ -150,7 +150,9 @@ def commands() -> str:
         parts.append(f"\n## fleetsim {name}\n\n```text\n{_help(command, name, top)}\n```\n")
         if isinstance(command, click.Group):
             middle = click.Context(command, info_name=name, parent=top)
-            for sub, verb in command.commands.items():
+            for sub in dict.fromkeys((*command.commands, *command.list_commands(middle))):
+                verb = command.get_command(middle, sub)
+                assert verb is not None
                 parts.append(f"\n### fleetsim {name} {sub}\n\n```text\n{_help(verb, sub, middle)}\n```\n")
     return "".join(parts)
 

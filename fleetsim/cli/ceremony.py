@@ -13,15 +13,27 @@ import click
 
 from fleetsim.ceremony.file import parse_moment, zone_of
 from fleetsim.cli import render
-from fleetsim.cli.ceremony_files import check, chosen, fires_of, now, play, shown, with_ceremonies
+from fleetsim.cli.ceremony_files import check, chosen, fires_of, now, shown, with_ceremonies
 from fleetsim.cli.hub_client import at_hub, connect
-from fleetsim.cli.main import CommonOptions, Exit
+from fleetsim.cli.main import CommonOptions, Exit, load_verb
 from fleetsim.cli.options import timeout_option, within
 from fleetsim.client.hub_client import HubClient
 from fleetsim.model.errors import ConfigError, TimedOut
 
 
-@click.group()
+class CeremonyGroup(click.Group):
+    """A group whose verb ``play`` is imported from the simulator when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*self.commands, "play"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "play":
+            return load_verb("play", "fleetsim.sim.cli.ceremony_play:play")
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=CeremonyGroup)
 def ceremony() -> None:
     """Scheduled skill requests, from ceremonies/*.yaml."""
 
@@ -250,9 +262,6 @@ def history(common: CommonOptions, ceremony_ids: tuple[str, ...], limit: int, si
             right=frozenset({5}),
         )
     return Exit.OK if shown else Exit.NOTHING_RAN
-
-
-ceremony.add_command(play)
 
 
 # ------------------------------------------------------------------ files

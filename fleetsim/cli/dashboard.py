@@ -1,4 +1,4 @@
-"""The dashboard over a hub in this process or another, over a recording, and over a scenario in another process."""
+"""The dashboard over a hub in this process or another, and over a recording."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ import math
 import os
 import re
 import shlex
-import signal
 import sys
-import tempfile
-from asyncio.subprocess import DEVNULL, Process
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -28,7 +25,7 @@ from fleetsim import __version__
 from fleetsim.cli.ask import way_given
 from fleetsim.cli.controls import AttachedControls, HubControls
 from fleetsim.cli.main import CommonOptions, Exit
-from fleetsim.cli.options import way_options
+from fleetsim.cli.options import options_given, way_options
 from fleetsim.cli.render import LOG_FORMAT
 from fleetsim.client.hub_client import KEY_VARIABLE, HubClient
 from fleetsim.client.hub_events import HubEvents
@@ -37,7 +34,6 @@ from fleetsim.events.log import KEEP_MAX
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.state import StateDir, state_path
 from fleetsim.model.errors import AuthRefused, ConfigError
-from fleetsim.model.spans import in_words
 from fleetsim.model.text import one_line
 from fleetsim.recording.reader import RecordingReader
 from fleetsim.runtime.collector import tune_gc
@@ -45,6 +41,8 @@ from fleetsim.runtime.ports import Runtime, WayOut
 from fleetsim.runtime.workers import Workers
 
 LOG_BYTES_MAX = 10 * 1024 * 1024
+SERVE_OPTIONS = frozenset({"serve", "port", "viewers", "read_only"})
+"""The options that are not about what the dashboard shows."""
 PORT_HELP = "With --serve: the port [3002]; 0 picks a free one."
 
 
@@ -236,7 +234,7 @@ async def _serve(
     except ImportError:
         raise ConfigError("textual-serve is not installed", hint="pip install 'fleetsim[web]'") from None
     common: CommonOptions = ctx.obj
-    argv = [sys.executable, "-m", "fleetsim", *common.words, "dashboard", *_options(ctx, SERVE_OPTIONS)]
+    argv = [sys.executable, "-m", "fleetsim", *common.words, "dashboard", *options_given(ctx, SERVE_OPTIONS)]
     argv += [
         "--allow-actions" if ctx.params["read_only"] is False else "--read-only",
         *([] if url is None else ["--", url]),
@@ -373,107 +371,3 @@ async def play(
     if played.error is not None:
         raise played.error
     return played
-
-
-LOOK_EVERY_S = 0.05
-STOP_S = 10.0
-"""How long the process has to end by itself."""
-SAID_LINES_MAX = 20
-PLAY_OPTIONS = frozenset({"watch", "record", "reports", "verbose"})
-SERVE_OPTIONS = frozenset({"serve", "port", "viewers", "read_only"})
-"""The options that are not about how the scenario is played, or what the dashboard shows."""
-PLAYED = frozenset({Exit.OK, Exit.FAILED, Exit.VIOLATED})
-
-
-def watched(common: CommonOptions, ctx: click.Context, scenario: str, record: Path) -> Exit | None:
-    """Play it into ``record`` and show it; None once it was played to its end.
-
-    Otherwise the exit code: the person left early, or the scenario could not be played. Both print a message.
-    """
-    if not has_terminal():
-        raise ConfigError("--watch needs a terminal", hint="without it the run is played and reported on")
-    try:
-        record.unlink(missing_ok=True)  # what an earlier run left is not this one's
-    except OSError as error:
-        raise ConfigError(f"{record}: {error.strerror}") from None
-    command = (
-        sys.executable,
-        "-m",
-        "fleetsim",
-        "--quiet",
-        "sim",
-        "run",
-        *_options(ctx, PLAY_OPTIONS),
-        "--record",
-        str(record),
-    )
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
-        code, at_s = asyncio.run(_watch(common, (*command, "--", scenario), record, stderr))
-        if code in PLAYED:
-            return None
-        if code is None:
-            common.warn(f"stopped, {in_words(at_s)} into the run; what was recorded until then is in {record}")
-            common.note(f"  next: fleetsim dashboard --replay {shlex.quote(str(record))}")
-            return Exit.INTERRUPTED
-        stderr.seek(0)
-        common.warn(*(one_line(line.rstrip("\n"), 500) for line in stderr.readlines()[-SAID_LINES_MAX:]))
-        return Exit(code) if code in set(Exit) else Exit.FAILED
-
-
-def _options(ctx: click.Context, ours: Collection[str]) -> list[str]:
-    """The options of this call for the process that does its work; ``ours`` are not."""
-    words: list[str] = []
-    for option in ctx.command.params:
-        name = option.name or ""
-        given = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if isinstance(option, click.Option) and given and name not in ours:
-            words += [option.opts[0]] if option.is_flag else [option.opts[0], str(ctx.params[name])]
-    return words
-
-
-async def _watch(
-    common: CommonOptions, command: Sequence[str], record: Path, stderr: IO[str]
-) -> tuple[int | None, float]:
-    """The exit code of the player, None if it was stopped, and the second of the run on the screen."""
-    player = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=DEVNULL, stderr=stderr)
-    at_s, over = 0.0, True
-    running = asyncio.current_task()
-    assert running is not None
-    for number in (signal.SIGTERM, signal.SIGHUP):  # they end it as the person's leaving does
-        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
-    try:
-        if await _begun(player, record):
-            with RecordingReader(record) as reader:
-                shown = await play(common, reader, speed=math.inf, writer=player.wait)
-                at_s, over = shown.at_s, shown.ended
-        if over:
-            await player.wait()
-        return player.returncode, at_s
-    except asyncio.CancelledError:
-        return None, at_s
-    finally:
-        if player.returncode is None:
-            await _stop(player)
-
-
-async def _begun(player: Process, record: Path) -> bool:
-    """Wait for the first line; whether there is one."""
-    while True:
-        over = player.returncode is not None
-        with suppress(ConfigError), RecordingReader(record) as reader:
-            if reader.read() is not None:
-                return True
-        if over:
-            return False
-        await asyncio.sleep(LOOK_EVERY_S)
-
-
-async def _stop(player: Process) -> None:
-    """As Ctrl-C would: it closes its recording and goes; a moment later it is gone in any case."""
-    for number in (signal.SIGINT, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            player.send_signal(number)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(STOP_S):
-                await player.wait()
-                return

@@ -6,7 +6,6 @@ when called, and what logs and errors need only when there are any, so that ``--
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -32,6 +31,7 @@ from fleetsim.model.errors import (
     UnknownTarget,
 )
 from fleetsim.model.limits import TooMuch
+from fleetsim.model.optional import load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,6 +134,22 @@ def _ours(path: Path) -> bool:
     return about.st_uid in {0, os.geteuid()} and not about.st_mode & 0o022
 
 
+def load_verb(name: str, place: str) -> click.Command:
+    """Import a verb. If its package is not installed, the verb raises ConfigError when it is called."""
+    try:
+        command = load(place)
+    except ConfigError as error:
+        missing = error
+
+        def refuse() -> None:
+            raise missing
+
+        anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+        return click.Command(name, callback=refuse, help=str(error), add_help_option=False, context_settings=anything)
+    assert isinstance(command, click.Command)
+    return command
+
+
 _SERVERS = frozenset({"up", "demo", "agent", "mcp"})
 
 
@@ -162,10 +178,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        module, _, name = VERBS[cmd_name][0].partition(":")
-        command = getattr(importlib.import_module(module), name)
-        assert isinstance(command, click.Command)
-        return command
+        return load_verb(cmd_name, VERBS[cmd_name][0])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the verbs from the table, importing none."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.limits import KIB, TEXT_CHARS_MAX
@@ -134,6 +135,17 @@ def read_span(_: click.Context, __: click.Parameter, text: str | None) -> float 
         return None if text is None else seconds_of(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def options_given(ctx: click.Context, ours: Collection[str]) -> list[str]:
+    """The options of this call for the process that does its work; ``ours`` are not."""
+    words: list[str] = []
+    for option in ctx.command.params:
+        name = option.name or ""
+        given = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if isinstance(option, click.Option) and given and name not in ours:
+            words += [option.opts[0]] if option.is_flag else [option.opts[0], str(ctx.params[name])]
+    return words
 
 
 @asynccontextmanager

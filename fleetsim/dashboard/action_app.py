@@ -22,7 +22,9 @@ from fleetsim.dashboard.settings import Settings
 from fleetsim.dashboard.theme import AsciiFormatter
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.widgets import NeutralisedWidget
-from fleetsim.sim.screen import ScenarioPane
+
+STEPS = 24
+"""``[`` and ``]`` move by this fraction of a recording."""
 
 
 class ActionApp(App[None], inherit_bindings=False):
@@ -60,6 +62,10 @@ class ActionApp(App[None], inherit_bindings=False):
     @abstractmethod
     def draw(self) -> None:
         """Draw the open screen."""
+
+    @abstractmethod
+    def draw_soon(self) -> None:
+        """Draw after the refresh in progress."""
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [*super().get_line_filters(), *([AsciiFormatter()] if self.ascii_only else [])]
@@ -103,7 +109,7 @@ class ActionApp(App[None], inherit_bindings=False):
         method = next(
             (
                 found
-                for node in (focused, dialog, self.pane, self.pane.main, self, *self.query(ScenarioPane))
+                for node in (focused, dialog, self.pane, self.pane.main, self)
                 if (found := getattr(node, action.method, None))
             ),
             None,
@@ -158,6 +164,33 @@ class ActionApp(App[None], inherit_bindings=False):
 
         classes = "-ascii" if self.ascii_only else ""
         self.push_screen(ColumnsScreen([one.name for one in grid.columns], grid.hidden, classes=classes), choose)
+
+    # The actions of a recording
+
+    def action_pause(self) -> None:
+        if playback := self.playback:
+            playback.pause()
+            self.draw_soon()
+
+    def action_speed(self, by: str) -> None:
+        if playback := self.playback:
+            playback.change_speed(int(by))
+            self.draw_soon()
+
+    def action_step(self, by: str) -> None:
+        """Move one step back or forward in the run."""
+        if playback := self.playback:
+            length_s = playback.duration_s or max(60.0, playback.at_s)
+            playback.jump(playback.at_s + int(by) * length_s / STEPS)
+
+    def action_jump(self, text: str = "") -> None:
+        if not text:
+            what = "the first such time of day in UTC, or a duration since the start"
+            self.ask("Jump to a moment of the run", what, self.action_jump)
+        elif (playback := self.playback) and (to_s := playback.second_of(text)) is not None:
+            playback.jump(to_s)
+        else:
+            self.say(f"“{text}” is not a moment of the run: 14:00, 2h30m, start or end", Tone.WARN)
 
     # The command line
 

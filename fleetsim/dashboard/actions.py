@@ -5,7 +5,7 @@ A new action is a row here and a method ``action_ID`` (``-`` becomes ``_``) of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from textual.binding import Binding
@@ -13,7 +13,16 @@ from textual.keys import key_to_character
 
 LIST, RECORDING, WIRE = "list", "recording", "wire log"
 """Scopes beside the screens: lists and texts, all screens of a recording, and the wire log."""
-SCREENS = ("fleet", "agent", "tasks", "inbox", "ceremonies", "events", "scenario")
+SCREENS: Mapping[str, str] = {
+    "fleet": "fleetsim.dashboard.screens.fleet:FleetPane",
+    "agent": "fleetsim.dashboard.screens.agent:AgentPane",
+    "tasks": "fleetsim.dashboard.screens.tasks:TasksPane",
+    "inbox": "fleetsim.dashboard.screens.inbox:InboxPane",
+    "ceremonies": "fleetsim.dashboard.screens.ceremonies:CeremoniesPane",
+    "events": "fleetsim.dashboard.screens.events:EventsPane",
+    "scenario": "fleetsim.sim.screen:ScenarioPane",
+}
+"""The class of each screen. The last one is for a recording alone, and missing without its package."""
 MARKED = ("fleet", "tasks", "inbox", "ceremonies")
 FILTERED = ("fleet", "tasks", "inbox", "ceremonies", "events")
 LISTS = ("fleet", "agent", "tasks", "inbox", "ceremonies", "events")

@@ -22,7 +22,7 @@ from textual.worker import Worker, WorkerState
 
 from fleetsim.dashboard import chrome
 from fleetsim.dashboard.action_app import ActionApp
-from fleetsim.dashboard.actions import LIST, character_of
+from fleetsim.dashboard.actions import LIST, SCREENS, character_of
 from fleetsim.dashboard.chrome import (
     ConfirmScreen,
     HelpScreen,
@@ -36,12 +36,7 @@ from fleetsim.dashboard.feed import EventFeed
 from fleetsim.dashboard.labels import MUTED, STRONG, Tone
 from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.screens.agent import AgentPane
-from fleetsim.dashboard.screens.ceremonies import CeremoniesPane
-from fleetsim.dashboard.screens.events import EventsPane
-from fleetsim.dashboard.screens.fleet import FleetPane
-from fleetsim.dashboard.screens.inbox import InboxPane
 from fleetsim.dashboard.screens.pane import FAILED_S, Pane
-from fleetsim.dashboard.screens.tasks import TasksPane
 from fleetsim.dashboard.settings import Settings
 from fleetsim.dashboard.text import BLANK, fitted, line
 from fleetsim.dashboard.theme import Palette
@@ -49,10 +44,10 @@ from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.dashboard.view_tasks import TaskDetail
 from fleetsim.dashboard.visits import Visit, Visits
 from fleetsim.dashboard.widgets import Grid, Lines
-from fleetsim.model.errors import FleetsimError
+from fleetsim.model.errors import ConfigError, FleetsimError
+from fleetsim.model.optional import load
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.runtime.ports import Clock
-from fleetsim.sim.screen import ScenarioPane
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +95,9 @@ class FleetApp(ActionApp):
         self._clock = clock
         self._fleet_name = one_line(title, 60)
         self._standing_note = one_line(note, 200)
-        self._builder = ViewBuilder()
+        self._missing: dict[str, ConfigError] = {}
+        self._screens = self._load_screens()
+        self._builder = self._new_builder()
         self.link = Link(LinkState.WAITING, clock.now())
         self._listening = True
         self.view = View(now=self._now())
@@ -122,6 +119,21 @@ class FleetApp(ActionApp):
         self._whole: dict[tuple[str, int], WholeText | None] = {}
         self._palettes: dict[str, Palette] = {}
 
+    def _load_screens(self) -> dict[str, type[Pane]]:
+        """The class of each screen. A recording has one more screen, if the simulator is installed."""
+        screens: dict[str, type[Pane]] = {}
+        for name, place in SCREENS.items():
+            if name == ScreenName.SCENARIO and self.playback is None:
+                continue
+            try:
+                screens[name] = load(place)
+            except ConfigError as error:
+                self._missing[name] = error
+        return screens
+
+    def _new_builder(self) -> ViewBuilder:
+        return ViewBuilder(next((screen.FOLD() for screen in self._screens.values() if screen.FOLD), None))
+
     def _now(self) -> datetime:
         """The moment on the screens: the present, or the moment of the recording that plays."""
         return self._clock.now() if self.playback is None else self.playback.now
@@ -136,22 +148,13 @@ class FleetApp(ActionApp):
         self._header, self._tabs = Lines(id="header"), Lines(id="tabs")
         self._broken = Lines(id="broken", classes="-bare")
         self._status, self._keys, self._tiny = Lines(id="status"), Lines(id="keys"), Lines(id="tiny")
-        self.panes: dict[str, Pane] = {
-            "fleet": FleetPane(id="fleet"),
-            "tasks": TasksPane(id="tasks"),
-            "inbox": InboxPane(id="inbox"),
-            "ceremonies": CeremoniesPane(id="ceremonies"),
-            "events": EventsPane(id="events"),
-            "agent": AgentPane(id="agent"),
-        }
-        if self.playback is not None:
-            self.panes["scenario"] = ScenarioPane(id="scenario")
+        self.panes = {name: screen(id=name) for name, screen in self._screens.items()}
         self._filter = Input(
             id="filter", placeholder="words  key=value|value  level=warn  ~fuzzy  /regex/  !word", compact=True
         )
         self._filter.cursor_blink = False
         self.body = ContentSwitcher(
-            *self.panes.values(), initial="fleet" if self.playback is None else "scenario", id="body"
+            *self.panes.values(), initial="scenario" if "scenario" in self.panes else "fleet", id="body"
         )
         yield from (self._header, self._tabs, self._broken, self.body, self._filter, self.command_line)
         yield from (self._status, self._keys, self._tiny)
@@ -190,7 +193,7 @@ class FleetApp(ActionApp):
 
     def _begin_anew(self, restarts: int) -> None:
         """Drop the earlier events: the recording plays from its start again, or another hub runs."""
-        self._restarts, self._builder = restarts, ViewBuilder()
+        self._restarts, self._builder = restarts, self._new_builder()
         self.look_for_hubs()
         for pane in self.panes.values():
             pane.begin_anew()
@@ -474,6 +477,9 @@ class FleetApp(ActionApp):
         self.draw()
 
     def action_screen(self, name: str, filter_text: str = "") -> None:
+        if name in self._missing:
+            self.say(f"{self._missing[name]}", Tone.WARN)
+            return
         if filter_text:
             self.panes[name].filter_by(filter_text)
         self.show_screen(name)

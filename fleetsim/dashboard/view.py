@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -31,7 +31,6 @@ from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.model.work import Outcome
 from fleetsim.recording import events as scenario_events
-from fleetsim.sim.view import ScenarioFold, ScenarioView
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -141,8 +140,8 @@ class View:
     ceremonies: tuple[CeremonyView, ...] = ()
     notices: tuple[NoticeRow, ...] = ()
     events: tuple[Event, ...] = ()
-    scenario: ScenarioView | None = None
-    """The run, for the events of a recording."""
+    scenario: object | None = None
+    """The recorded run, in the form of the screen that shows it."""
 
     @property
     def window(self) -> str:
@@ -242,16 +241,23 @@ class InboxFold:
         self.settled.appendleft(replace(row, decision=decision, by=by, settled_at=at))
 
 
+class RunFold(Protocol):
+    """Folds the events of a recorded run for the screen that shows it."""
+
+    def fold(self, event: Event) -> object: ...
+    def snapshot(self, now: datetime) -> object | None: ...
+
+
 class ViewBuilder:
     """The fold. ``version`` grows with every event, so that a screen draws only after a change."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: RunFold | None = None) -> None:
         self.version = 0
         self._tasks = TaskFold()
         self._fleet = FleetFold()
         self._inbox = InboxFold()
         self._ceremonies = CeremonyFold()
-        self._scenario = ScenarioFold()
+        self._run = run
         self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self._listed: tuple[Event, ...] | None = ()
         self._seen = 0
@@ -314,7 +320,8 @@ class ViewBuilder:
         self.version += 1
         if type(event) not in scenario_events.UNLISTED:
             self._list(event)
-        for handle in (self._scenario.fold, *self._handlers.get(type(event), ())):
+        of_run = () if self._run is None else (self._run.fold,)
+        for handle in (*of_run, *self._handlers.get(type(event), ())):
             try:
                 handle(event)
             except Exception as error:
@@ -485,7 +492,7 @@ class ViewBuilder:
             ceremonies=self._rows("ceremonies", ceremonies.rows, ()),
             notices=tuple(self._notices),
             events=self._listed,
-            scenario=self._rows("figures of the run", lambda: self._scenario.snapshot(now), None),
+            scenario=self._rows("figures of the run", lambda: self._run and self._run.snapshot(now), None),
             faults=tuple(self._faults),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from typing import cast
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -31,7 +32,7 @@ from fleetsim.dashboard.view_fleet import AgentRow
 from fleetsim.dashboard.widgets import Grid, Lines, Page
 from fleetsim.health.figures import shown
 from fleetsim.health.fleet_health import HealthWord
-from fleetsim.sim.view import CELLS_MAX, RunState, ScenarioView, TroubleView
+from fleetsim.sim.view import CELLS_MAX, RunState, ScenarioFold, ScenarioView, TroubleView
 
 NEWEST_MAX, LOOKED_MAX = 50, 2_000
 BAR_CELLS = 20
@@ -233,14 +234,11 @@ def _trouble(row: TroubleView) -> Text:
     return line((f"  {span(row.began_s)} to {span(row.ended_s)}  ", MUTED), what)
 
 
-STEPS = 24
-"""``[`` and ``]`` move by this fraction of a run."""
-
-
 class ScenarioPane(Pane):
     """The run, its agents over time, then expectations beside troubles, and the newest events."""
 
     NAME = ScreenName.SCENARIO
+    FOLD = ScenarioFold
 
     def compose(self) -> ComposeResult:
         self._cards = [Lines(classes="card framed") for _ in range(3)]
@@ -260,7 +258,7 @@ class ScenarioPane(Pane):
         yield self._newest
 
     def draw(self, view: View) -> None:
-        run = view.scenario
+        run = cast("ScenarioView | None", view.scenario)
         for panel in (self._top, self._told, self._newest):
             panel.set_class(run is None, "-bare")
         if run is None:
@@ -303,9 +301,10 @@ class ScenarioPane(Pane):
         self._troubles.set_class(not run.troubles, "-bare")
 
     def status(self, view: View) -> str:
-        if view.scenario is None:
+        run = cast("ScenarioView | None", view.scenario)
+        if run is None:
             return ""
-        past = "   of a hub: no expectations, no rules" if view.scenario.of_hub else ""
+        past = "   of a hub: no expectations, no rules" if run.of_hub else ""
         counts = f"{plural(view.counters.agents, 'agent')}   {view.counters.events:,} events"
         return f"{counts}   OK% and P95: last {view.window}{past}   read only"
 
@@ -318,30 +317,3 @@ class ScenarioPane(Pane):
             self.host.show_agent(key)
         elif task := self.chosen_task():
             self.host.show_task(task)
-
-    # The actions of a recording, on every screen
-
-    def action_pause(self) -> None:
-        if playback := self.host.playback:
-            playback.pause()
-            self.host.draw_soon()
-
-    def action_speed(self, by: str) -> None:
-        if playback := self.host.playback:
-            playback.change_speed(int(by))
-            self.host.draw_soon()
-
-    def action_step(self, by: str) -> None:
-        """Move one step back or forward in the run."""
-        if playback := self.host.playback:
-            length_s = playback.duration_s or max(60.0, playback.at_s)
-            playback.jump(playback.at_s + int(by) * length_s / STEPS)
-
-    def action_jump(self, text: str = "") -> None:
-        if not text:
-            what = "the first such time of day in UTC, or a duration since the start"
-            self.host.ask("Jump to a moment of the run", what, self.action_jump)
-        elif (playback := self.host.playback) and (to_s := playback.second_of(text)) is not None:
-            playback.jump(to_s)
-        else:
-            self.host.say(f"“{text}” is not a moment of the run: 14:00, 2h30m, start or end", Tone.WARN)

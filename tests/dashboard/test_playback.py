@@ -19,7 +19,7 @@ from fleetsim.model.errors import ConfigError
 from fleetsim.recording.events import ClockMoved
 from fleetsim.recording.reader import RecordingReader
 from fleetsim.sim.report import report_of
-from fleetsim.sim.view import RunBuckets, RunState
+from fleetsim.sim.view import RunBuckets, RunState, ScenarioFold, ScenarioView
 from tests.dashboard.driver import EVENTS, SetClock
 from tests.dashboard.recordings import BEGAN, a_run, start, told, trouble, verdict, write
 from tests.sim.scenes import SMALL, recorded, run_of, scenario
@@ -32,20 +32,26 @@ class Player:
         self.playback = playback
         self._clock = clock
         self._feed = aiter(playback)
-        self._builder, self._restarts = ViewBuilder(), 0
+        self._builder, self._restarts = ViewBuilder(ScenarioFold()), 0
 
     async def after(self, seconds: float = 0.0) -> list[Event]:
         """So much real time passes, and a batch is read."""
         self._clock.pass_(seconds)
         batch = list(await anext(self._feed))
         if self.playback.restarts != self._restarts:
-            self._restarts, self._builder = self.playback.restarts, ViewBuilder()
+            self._restarts, self._builder = self.playback.restarts, ViewBuilder(ScenarioFold())
         self._builder.fold_all(batch)
         return batch
 
     @property
     def view(self) -> View:
         return self._builder.snapshot(self.playback.now, exact=True)
+
+    @property
+    def run(self) -> ScenarioView:
+        run = self.view.scenario
+        assert isinstance(run, ScenarioView)
+        return run
 
 
 @contextmanager
@@ -84,8 +90,7 @@ async def test_nothing_of_later_is_told_and_as_fast_as_it_goes_all_of_it_is(tmp_
         await player.after()
         assert player.playback.ended
         assert player.playback.waiting
-        assert player.view.scenario is not None
-        assert player.view.scenario.verdict is not None
+        assert player.run.verdict is not None
         assert player.view.counters.events == len(EVENTS) + 4
 
 
@@ -135,8 +140,7 @@ async def test_the_hubs_clock_may_be_set_and_the_runs_time_goes_on(tmp_path: Pat
         batch = await player.after()
         assert [event.by_s for event in batch if isinstance(event, ClockMoved)] == [pytest.approx(-3_600)]
         assert player.playback.now == BEGAN + timedelta(seconds=lines[-1]["t"] - 3_600)
-        run = player.view.scenario
-        assert run is not None
+        run = player.run
         assert run.at_s == pytest.approx(lines[-1]["t"])
         assert sum(run.requests_cells) == run.requests == sum(line.get("type") == "RequestAccepted" for line in lines)
 
@@ -151,8 +155,7 @@ async def test_events_that_a_killed_hub_tells_again_have_numbers_of_their_own(tm
         assert len(numbers) == 51
         assert numbers == sorted(set(numbers))
         assert numbers[:30] == [event.seq for event in EVENTS[:30]]
-        run = player.view.scenario
-        assert run is not None
+        run = player.run
         assert run.kills == 1
         asked = {e.correlation_id for e in EVENTS[:30] if isinstance(e, RequestAccepted)}
         assert run.requests == len(asked) > 0
@@ -164,8 +167,7 @@ async def test_what_is_told_of_a_run_so_far(tmp_path: Path) -> None:
     with playing(write(tmp_path / "run.jsonl", [*a_run(), verdict()])) as player:
         player.playback.jump(650.0)
         await player.after()
-        run = player.view.scenario
-        assert run is not None
+        run = player.run
         assert (run.name, run.seed, run.duration_s, run.at_s) == ("an-hour", 42, 1_200.0, 650.0)
         assert [(row.fault, row.began_s, row.ended_s) for row in run.troubles] == [
             ("lost-webhooks", 600.0, None),
@@ -179,8 +181,7 @@ async def test_what_is_told_of_a_run_so_far(tmp_path: Path) -> None:
         assert run.verdict is None
         player.playback.jump(math.inf)
         await player.after()
-        run = player.view.scenario
-        assert run is not None
+        run = player.run
         assert run.state is RunState.ENDED
         assert run.log_lines == ("a worker failed",)
         assert [row.figure for row in run.expectations] == [0.5, 0.5, 0.5]
@@ -243,8 +244,7 @@ async def test_troubles_without_end_are_bounded(tmp_path: Path) -> None:
     lines = [start(), *(trouble(1.0, "begins", f"f{at}") for at in range(1_000))]
     with playing(write(tmp_path / "run.jsonl", lines), math.inf) as player:
         await player.after()
-        assert player.view.scenario is not None
-        assert len(player.view.scenario.troubles) == 200
+        assert len(player.run.troubles) == 200
 
 
 EXPECTING = """
@@ -270,8 +270,7 @@ def test_the_figures_at_the_end_of_a_run_are_those_of_its_report(tmp_path: Path)
 
     with playing(write(tmp_path / "run.jsonl", lines), math.inf) as player:
         asyncio.run(played(player))
-        run = player.view.scenario
-        assert run is not None
+        run = player.run
         assert [(row.figure, row.holds) for row in run.expectations] == [(figure, holds) for _, figure, holds in told]
         assert [holds for *_, holds in told] == [True, False, False, True, True]
         assert run.kills == 1

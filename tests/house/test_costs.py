@@ -35,7 +35,7 @@ WAKE_UPS = 13
 ASKED = ["message/stream", "tasks/get"]
 """What an agent is asked for a streamed request: the look is for an artifact that did not say it was whole."""
 
-MODULES = {("--version",): 64, ("send", "--help"): 307, ("check", "--help"): 178, ("sim", "--help"): 217}
+MODULES = {("--version",): 64, ("send", "--help"): 309, ("check", "--help"): 181, ("sim", "--help"): 217}
 """Loaded by a verb's help in Python 3.11, the interpreter's own among them."""
 
 OF_NEWER_PYTHONS = 5

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "fleetsim"
-TOPICS = {"events/request.py", "events/fleet.py", "sim/scenario_events.py", "client/hub_follow.py"}
+TOPICS = {"events/request.py", "events/fleet.py", "recording/events.py", "client/hub_follow.py"}
 """Modules below ``fleetsim`` that may name them; the last reads them from the API."""
 ENVELOPE = {"level", "correlation_id", "parent_id", "agent", "skill", "task_id"}
 

@@ -35,7 +35,7 @@ ALLOWED: dict[str, str] = {
     "fleetsim/check/app_parent.py": "starts the agent named with --app, and talks with it by a socket pair",
     "fleetsim/check/app_child.py": "the other end of that pair",
     "fleetsim/sim/cli/play.py": "plays the seeds of a scenario in processes of its own; they talk by pipes",
-    "fleetsim/cli/dashboard.py": "plays a scenario in a process of its own, and follows the file that it writes",
+    "fleetsim/sim/cli/watch.py": "plays a scenario in a process of its own, and follows the file that it writes",
     "fleetsim/cli/dashboard_browser.py": "serves the dashboard on loopback",
     "fleetsim/dashboard/viewer.py": "starts a process of ours for each browser that shows the dashboard",
     "fleetsim/dashboard/outside.py": "starts the editor and the pager of the person at the terminal",

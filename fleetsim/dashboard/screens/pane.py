@@ -19,7 +19,7 @@ from fleetsim.dashboard.labels import MUTED, STRONG, Tone
 from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.query import Query, parse
 from fleetsim.dashboard.text import line
-from fleetsim.dashboard.view import QuestionRow, View
+from fleetsim.dashboard.view import QuestionRow, RunFold, View
 from fleetsim.dashboard.view_tasks import TaskDetail
 from fleetsim.dashboard.widgets import Grid, Page
 from fleetsim.dashboard.wire_screen import WireScreen
@@ -76,6 +76,8 @@ class Pane(Vertical):
     """A screen. ``draw`` is called a few times a second with the newest view; ``main`` has the focus when it opens."""
 
     NAME: ClassVar[ScreenName]
+    FOLD: ClassVar[Callable[[], RunFold] | None] = None
+    """Makes the fold of a recorded run, for a screen that shows one."""
 
     main: Grid
 

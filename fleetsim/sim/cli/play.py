@@ -117,7 +117,7 @@ def run_scenario(common: CommonOptions, options: RunOptions) -> int:
         check_parts(wanted, source.written)
         return play_on_cluster(common, wanted, source, options.cluster, clock, settle_s, verbose=options.verbose)
     if options.watch:
-        from fleetsim.cli.dashboard import watched
+        from fleetsim.sim.cli.watch import watched
 
         record = record or Path(f"{wanted.name}-{wanted.seed}.jsonl")
         ended = watched(common, click.get_current_context(), options.scenario, record)
