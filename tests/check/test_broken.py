@@ -1,7 +1,7 @@
-"""The check catches every broken agent by its row, and blames none of the rows that everything leans on.
+"""The check detects every broken agent by its row, and reports none of the rows that the others depend on.
 
 The whole matrix, every broken agent against every row, is ``make mutants``; here each meets its own row and, in turn,
-one in five of those that everything leans on: all of them in ``make test-whole``.
+one in five of the rows that the others depend on: all of them in ``make test-whole``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def test_a_broken_agent_fails_its_row_and_no_other(broken: Mutant) -> None:
     assert found.strays == (), found.reasons
 
 
-def test_the_same_seed_finds_the_same() -> None:
+def test_the_same_seed_gives_the_same_report() -> None:
     broken = next(m for m in MUTANTS if m.mutant_id == "cancel-race")
     first, second = checked(broken, seed=3), checked(broken, seed=3)
     assert [(f.key, f.verdict, f.seconds) for f in first.findings] == [

@@ -1,4 +1,4 @@
-"""The catalogue of broken agents: it covers the checklist, and each of its agents stands and talks."""
+"""The catalogue of broken agents: it covers the checklist, and each of its agents starts and replies."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def test_other_rows_are_real_and_have_a_reason() -> None:
 
 
 @pytest.mark.parametrize(("mutant_id", "incident"), NAMED.items())
-def test_incidents_have_their_agents(mutant_id: str, incident: str) -> None:
+def test_each_incident_of_the_guide_has_an_agent(mutant_id: str, incident: str) -> None:
     assert incident in (mutant(mutant_id).incident or "")
 
 
 @pytest.mark.parametrize("broken", MUTANTS, ids=lambda found: found.mutant_id)
-async def test_it_stands_and_talks(broken: Mutant) -> None:
+async def test_each_broken_agent_starts_and_replies(broken: Mutant) -> None:
     network = MemoryNetwork()
     agent = broken.make(reference_agent(runtime=virtual_runtime(0, network, name="agent"), api_key="key"))
     assert isinstance(agent, Agent)

@@ -1,4 +1,4 @@
-"""``fleetsim check --app``: agents that somebody else wrote, run by the check and seen from inside."""
+"""``fleetsim check --app``: agents by other authors, run by the check and observed from inside."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PASS, FAIL, NOT_TESTED = Verdict.PASS, Verdict.FAIL, Verdict.NOT_TESTED
 def _in_their_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(AGENTS)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # few have it set, and with it nothing printed comes late
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # few have it set; it keeps printed lines from coming late
 
 
 async def checked(
@@ -64,7 +64,7 @@ def verdicts(report: Report) -> dict[str, Verdict]:
 
 
 def processes() -> list[str]:
-    """The command lines of the agents' processes that are there."""
+    """The command lines of the agents' running processes."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -80,10 +80,10 @@ def _parent(folder: Path) -> int:
     return int((folder / "stat").read_text().rpartition(")")[2].split()[1])
 
 
-# What is seen from inside.
+# Rows that only ``--app`` can check.
 
 
-async def test_an_agent_of_somebody_else_passes_the_rows_that_no_url_shows() -> None:
+async def test_an_agent_by_another_author_passes_the_rows_that_need_app() -> None:
     report = await checked("plain:app", *INSIDE, store="plain:TASKS")
     assert verdicts(report) == dict.fromkeys(INSIDE, PASS)
     assert report.url == "plain:app"
@@ -101,49 +101,49 @@ async def test_an_agent_of_somebody_else_passes_the_rows_that_no_url_shows() -> 
         ("plain:weak()", "H-08"),
     ],
 )
-async def test_an_agent_that_breaks_what_is_seen_from_inside_is_caught(app: str, row: str) -> None:
+async def test_an_agent_that_breaks_a_row_that_needs_app_is_detected(app: str, row: str) -> None:
     assert verdicts(await checked(app, row, store="plain:TASKS")) == {row: FAIL}
 
 
-async def test_an_agent_that_uses_threads_is_not_judged_on_virtual_time() -> None:
+async def test_an_agent_that_uses_threads_is_not_tested_on_virtual_time() -> None:
     report = await checked("plain:threaded()", "H-01", "H-02", "H-06")
     assert verdicts(report) == {"H-01": NOT_TESTED, "H-02": NOT_TESTED, "H-06": PASS}
     assert "it uses threads (plain-metrics)" in report.finding("H-01").reason
 
 
-async def test_an_agent_that_dials_out_is_not_judged_on_virtual_time() -> None:
+async def test_an_agent_that_dials_out_is_not_tested_on_virtual_time() -> None:
     (found,) = (await checked("plain:outgoing()", "H-01")).findings
     assert found.verdict is NOT_TESTED
     assert "outside of the process (create_connection)" in found.reason
 
 
-async def test_an_agent_may_log_what_it_is_asked() -> None:
+async def test_an_agent_may_log_its_requests() -> None:
     (found,) = (await checked("plain:noisy()", "H-07")).findings
     assert found.verdict is PASS
 
 
-async def test_an_agents_webhooks_come_past_the_proxy_of_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_agents_webhooks_bypass_the_proxy_of_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("NO_PROXY", "example.org")
     (found,) = (await checked("plain:app", "H-06")).findings
     assert found.verdict is PASS, found.reason
 
 
-async def test_deliveries_told_on_stderr_at_info_are_seen_unless_a_logger_is_named() -> None:
+async def test_deliveries_on_stderr_at_info_are_seen_unless_a_logger_is_named() -> None:
     (found,) = (await checked("plain:printing()", "H-06")).findings
     assert found.verdict is PASS
     (found,) = (await checked("plain:printing()", "H-06", loggers=("plain.push",))).findings
     assert found.verdict is FAIL
 
 
-async def test_only_the_loggers_that_are_named_are_read() -> None:
+async def test_only_the_named_loggers_are_read() -> None:
     (found,) = (await checked("plain:app", "H-06", loggers=("plain",))).findings
     assert found.verdict is PASS
     (found,) = (await checked("plain:app", "H-06", loggers=("plain.work",))).findings
     assert found.verdict is FAIL
 
 
-async def test_an_agent_that_never_tries_again_is_not_blamed_on_the_collector() -> None:
+async def test_an_agent_that_never_retries_does_not_fail_the_row_of_the_collector() -> None:
     (found,) = (await checked("plain:once()", "H-08")).findings
     assert found.verdict is NOT_TESTED
     assert "P-27" in found.reason
@@ -162,7 +162,7 @@ async def test_a_skill_that_ends_soon_leaves_the_eviction_of_work_untested() -> 
     assert "ends by itself" in report.finding("H-02").reason
 
 
-# What cannot be run.
+# Applications that cannot be run.
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ async def test_a_skill_that_ends_soon_leaves_the_eviction_of_work_untested() -> 
         ("hopeless:no_start()", "did not start: RuntimeError: no database", "lifespan"),
     ],
 )
-async def test_an_agent_that_cannot_be_run_is_told_in_one_line(app: str, says: str, hint: str) -> None:
+async def test_an_agent_that_cannot_be_run_is_one_line(app: str, says: str, hint: str) -> None:
     with pytest.raises(ConfigError) as refused:
         await checked(app, "E-01")
     assert says in str(refused.value)
@@ -201,7 +201,7 @@ async def test_an_agent_that_cannot_be_run_is_told_in_one_line(app: str, says: s
         ("while True:\n    pass", "was not up within 2 s; it is at one_of_mine.py, line", HANGS),
     ],
 )
-async def test_a_module_that_cannot_be_imported_is_told_in_one_line(
+async def test_a_module_that_cannot_be_imported_is_one_line(
     source: str, says: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "one_of_mine.py").write_text(source)
@@ -214,12 +214,12 @@ async def test_a_module_that_cannot_be_imported_is_told_in_one_line(
 
 
 @pytest.mark.parametrize(("store", "says"), [("plain:TASK", "no 'TASK'"), ("plain:TTL_S", "is a int")])
-async def test_a_store_that_is_none_is_told(store: str, says: str) -> None:
+async def test_a_wrong_store_is_an_error(store: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         await checked("plain:app", "H-01", store=store)
 
 
-async def test_an_agent_that_ends_in_the_middle_leaves_a_report_that_says_so() -> None:
+async def test_an_agent_that_ends_in_the_middle_leaves_a_report_with_that_note() -> None:
     report = await checked("hopeless:dies_at_work()", "E-0*", "H-01")
     assert "exit code 9" in report.note
     assert "a fatal mistake" in report.note
@@ -230,7 +230,7 @@ async def test_an_agent_that_ends_in_the_middle_leaves_a_report_that_says_so() -
 # As a person runs it.
 
 
-async def test_one_command_checks_it_and_prints_nothing_of_the_agents_own(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_one_command_checks_an_application_and_hides_its_output(capfd: pytest.CaptureFixture[str]) -> None:
     assert await called("check", "--app", "plain:noisy()", "--only", "H-0[67]", "--only", "M-01") == Exit.OK
     told = capfd.readouterr()
     assert told.out.startswith("PASSED: ")
@@ -239,7 +239,7 @@ async def test_one_command_checks_it_and_prints_nothing_of_the_agents_own(capfd:
     assert "plain:noisy()" in told.out
 
 
-async def test_the_report_for_programs_names_the_agent_and_nothing_else_is_on_stdout(
+async def test_the_json_report_names_the_agent_and_stdout_has_nothing_else(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     assert await called("-o", "json", "check", "--app", "plain:made_later()", "--only", "H-06") == Exit.OK
@@ -262,7 +262,7 @@ async def test_an_agent_that_cannot_be_run_is_a_usage_error(capfd: pytest.Captur
         ["check", "http://127.0.0.1:1", "--logger", "plain"],
     ],
 )
-async def test_what_does_not_go_together_is_refused(words: list[str]) -> None:
+async def test_options_that_exclude_each_other_are_refused(words: list[str]) -> None:
     assert await called(*words) == Exit.USAGE
 
 
@@ -272,7 +272,7 @@ async def test_a_path_beside_the_app_is_that_of_its_endpoint() -> None:
     assert report.endpoints["1.0"].endswith("/rpc")
 
 
-async def test_a_check_that_is_given_up_leaves_no_process() -> None:
+async def test_a_cancelled_check_leaves_no_process() -> None:
     met = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         worker = group.create_task(checked("plain:app", "C-01", "P-34", met=lambda *_: met.set()))
@@ -285,7 +285,7 @@ async def test_a_check_that_is_given_up_leaves_no_process() -> None:
 # The store.
 
 
-def test_a_task_is_found_however_the_store_keeps_it() -> None:
+def test_a_task_is_found_in_every_form_of_store() -> None:
     class Record:
         id = "t-1"
 
@@ -298,7 +298,7 @@ def test_a_task_is_found_however_the_store_keeps_it() -> None:
 async def test_the_agents_process_ends_with_a_check_that_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has a session of its own, so no terminal ends it. Its agent holds a connection here as long as it lives."""
+    """It has a session of its own, so no terminal ends it. Its agent keeps a connection here open while it lives."""
     held: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
     held = asyncio.get_running_loop().create_future()
     door = tmp_path / "door"

@@ -55,7 +55,7 @@ async def test_check_with_a_key_shows_the_key_nowhere(
     assert KEY not in told.out + told.err
 
 
-async def test_a_wrong_or_missing_key_is_an_error_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_wrong_or_missing_key_has_its_own_error(capsys: pytest.CaptureFixture[str]) -> None:
     async with reference_agent(api_key=KEY).serving() as url:
         assert await called("check", url) == Exit.AUTH
     told = capsys.readouterr().err
@@ -64,12 +64,12 @@ async def test_a_wrong_or_missing_key_is_an_error_of_its_own(capsys: pytest.Capt
     assert "its card requests " in told
 
 
-async def test_nobody_there_is_unreachable(capsys: pytest.CaptureFixture[str], free_port: int) -> None:
+async def test_an_address_without_a_listener_is_unreachable(capsys: pytest.CaptureFixture[str], free_port: int) -> None:
     assert await called("check", f"http://127.0.0.1:{free_port}") == Exit.UNREACHABLE
     assert "connection refused" in capsys.readouterr().err
 
 
-async def test_a_failing_agent_fails_and_a_baseline_lets_it_pass(
+async def test_a_failing_agent_fails_and_passes_with_a_baseline(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     accepted = str(tmp_path / "accepted.yaml")
@@ -93,10 +93,10 @@ async def test_a_failing_agent_fails_and_a_baseline_lets_it_pass(
         (["explain", "P-71"], Exit.USAGE),
     ],
 )
-async def test_usage_is_told_apart_from_failure(words: Sequence[str], code: Exit) -> None:
+async def test_a_usage_error_differs_from_a_failure(words: Sequence[str], code: Exit) -> None:
     assert await called(*words) == code
 
 
-async def test_nothing_that_could_be_tested_is_not_a_pass() -> None:
+async def test_a_check_without_a_tested_row_is_not_a_pass() -> None:
     async with reference_agent(push_notifications=False).serving() as url:
         assert await called("check", url, "--only", "P-*") == Exit.NOTHING_RAN

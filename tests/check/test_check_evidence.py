@@ -1,7 +1,7 @@
-"""Exchanges with released servers, kept as files, judged again: the same verdict for the same reason, offline.
+"""Recorded exchanges with released servers, checked again offline: the same verdict for the same reason.
 
-The files are written by ``tests/interop/check_peers.py PEER --record``, which holds the same table against the
-servers themselves. A probe that comes to ask otherwise finds no answer here: record again then.
+The files are written by ``tests/interop/check_peers.py PEER --record``, which compares the same table with the
+servers themselves. A probe with changed requests finds no response here: then record again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def driver_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def room(name: str) -> Any:
-    """A module of the folder beside, which is no package of ours."""
+    """A module of the folder beside, which is not a package of ours."""
     return import_module(name)
 
 
@@ -42,7 +42,7 @@ def kept(peer: str) -> Any:
 
 
 def judged(peer: str) -> Iterator[tuple[Any, Finding]]:
-    """Every row of a peer with what the check says of the exchanges kept."""
+    """Every row of a peer with the check's verdict about the recorded exchanges."""
     judge, player_of = room("check_peers").judge, room("recording").Player
     checked, evidence = room("driver.verdicts").CHECKED[peer], kept(peer)
     for expected in (row for row in checked.rows if row.kept):
@@ -63,14 +63,14 @@ def judged(peer: str) -> Iterator[tuple[Any, Finding]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("peer", PEERS)
-def test_the_exchanges_kept_are_judged_as_the_server_was(peer: str) -> None:
+def test_the_recorded_exchanges_get_the_verdicts_of_the_server(peer: str) -> None:
     for expected, finding in judged(peer):
         assert finding.verdict.value == expected.verdict, f"{expected.row}: {finding.reason}"
         assert expected.says in finding.reason, f"{expected.row}: {finding.reason}"
         assert not finding.lost, expected.row
 
 
-def test_at_least_ten_rows_are_kept_for_each_of_the_families_that_matter() -> None:
+def test_at_least_ten_rows_are_recorded_for_each_important_family() -> None:
     table = room("driver.verdicts").CHECKED
     assert set(table) == set(PEERS)
     for peer in ("py03", "py10", "selectools", "js03", "js10"):
@@ -81,7 +81,7 @@ def test_at_least_ten_rows_are_kept_for_each_of_the_families_that_matter() -> No
 
 
 @pytest.mark.slow
-def test_another_answer_gets_another_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_response_gets_another_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     def edited(peer: str) -> Any:
         text = (INTEROP / "evidence" / f"{peer}.json").read_text(encoding="utf-8")
         return json.loads(text.replace("-32002", "-32603"))
@@ -91,7 +91,7 @@ def test_another_answer_gets_another_verdict(monkeypatch: pytest.MonkeyPatch) ->
     assert verdicts["T-10"] == "fail"
 
 
-def test_no_credential_is_kept() -> None:
+def test_no_credential_is_in_a_recording() -> None:
     bearer = json.loads((INTEROP / "peers" / "shared" / "script.json").read_text(encoding="utf-8"))["bearer"]
     for peer in PEERS:
         assert bearer not in json.dumps(kept(peer)), peer

@@ -1,4 +1,4 @@
-"""What the check must not hold against an agent, and what it overlooked in released ones."""
+"""Rows that blamed released agents wrongly, and faults of released agents that the check overlooked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Edit = Callable[[Any, Answer], Answer]
 
 
 class Edited:
-    """An agent whose JSON answers are edited on their way; ``asked`` are the requests with their headers."""
+    """An agent whose JSON responses are edited on their way; ``asked`` are the requests with their headers."""
 
     def __init__(self, app: Any, edit: Edit) -> None:
         self._app = app
@@ -88,7 +88,7 @@ def method(asked: Any) -> str:
     return str(asked.get("method", "")) if isinstance(asked, dict) else ""
 
 
-async def test_a_delete_answered_with_neither_result_nor_error_fails_the_row_of_answers() -> None:
+async def test_a_delete_without_result_and_error_fails_the_row_of_responses() -> None:
     def silent(asked: Any, answer: Answer) -> Answer:
         if not method(asked).endswith("pushNotificationConfig/delete"):
             return answer
@@ -99,7 +99,7 @@ async def test_a_delete_answered_with_neither_result_nor_error_fails_the_row_of_
     assert report.finding("E-17", "1.0").verdict is Verdict.PASS
 
 
-async def test_a_parse_error_that_comes_as_http_400_fails_the_row_of_statuses() -> None:
+async def test_a_parse_error_as_http_400_fails_the_row_of_statuses() -> None:
     def strict(asked: Any, answer: Answer) -> Answer:
         return (400, answer[1]) if asked is None else answer
 
@@ -108,13 +108,13 @@ async def test_a_parse_error_that_comes_as_http_400_fails_the_row_of_statuses() 
     assert {f.verdict for f in report.findings if f.requirement.id == "E-16"} == {Verdict.FAIL}
 
 
-async def test_a_slow_skill_that_is_over_before_the_cancel_leaves_cancelling_untested() -> None:
+async def test_a_slow_skill_that_ends_before_the_cancel_leaves_cancelling_untested() -> None:
     report, _ = await checked(as_it_is, "T-08", hints={"slow": Hint("echo", "quick")})
     assert {f.verdict for f in report.findings} == {Verdict.NOT_TESTED}
     assert "name a slower one" in report.findings[0].reason
 
 
-async def test_a_refused_cancel_of_a_running_task_still_fails() -> None:
+async def test_a_refused_cancel_of_a_running_task_fails() -> None:
     def stubborn(asked: Any, answer: Answer) -> Answer:
         if method(asked) not in {"tasks/cancel", "CancelTask"}:
             return answer
@@ -125,14 +125,14 @@ async def test_a_refused_cancel_of_a_running_task_still_fails() -> None:
     assert {f.verdict for f in report.findings} == {Verdict.FAIL}
 
 
-async def test_whether_tasks_can_be_listed_is_asked_for_one_task_alone() -> None:
+async def test_listing_is_probed_for_one_task_only() -> None:
     report, agent = await checked(as_it_is, "M-11")
     assert report.finding("M-11").verdict is Verdict.PASS
     (params,) = [asked["params"] for asked, _ in agent.asked if method(asked) == "ListTasks"]
     assert params == {"pageSize": 1, "historyLength": 0}
 
 
-async def test_a_connection_that_broke_is_tried_again_and_only_once() -> None:
+async def test_a_broken_connection_is_retried_once() -> None:
     for times, lost in ((1, False), (2, True)):
         network = MemoryNetwork()
         network.mount(AGENT, reference_agent(runtime=virtual_runtime(0, network, name="agent")).app())
@@ -150,7 +150,7 @@ async def test_calls_do_not_ask_to_close_their_connection_which_node_answers_wit
     assert {headers.get("connection") for _, headers in agent.asked} == {None}
 
 
-async def test_a_client_certificate_is_not_said_to_be_demanded_in_vain() -> None:
+async def test_a_client_certificate_is_reported_as_required_only_if_the_call_fails() -> None:
     def mutual(asked: Any, answer: Answer) -> Answer:
         status, value = answer
         if asked is None and isinstance(value, dict) and "skills" in value:

@@ -1,4 +1,4 @@
-"""The reports that a code host reads, and two deployments beside each other."""
+"""Reports for code hosts, and the comparison of two deployments."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_report_without_failures_is_valid_and_empty(kind: str) -> None:
     assert (text == "") if kind == "github" else (run_in(text)["results"] == [])
 
 
-def test_an_annotation_is_one_command_whatever_the_agent_says() -> None:
+def test_an_annotation_is_one_command_for_any_text_of_the_agent() -> None:
     reason = f"100%\n::stop-commands::x\r::error file=a,line=2::b {NASTY}"
     text = FORMATS["github"](report(SHOULD, found("P-17", Verdict.FAIL, reason=reason)))
     first, second = text.splitlines()
@@ -70,7 +70,7 @@ def test_an_annotation_is_one_command_whatever_the_agent_says() -> None:
 PASSED_THERE = OtherSide.of(report(found("P-17", Verdict.PASS), found("C-02", Verdict.FAIL, "any"), PASS, UNTESTED))
 
 
-def test_a_row_that_fails_here_alone_fails_the_comparison() -> None:
+def test_a_row_that_fails_on_one_side_only_fails_the_comparison() -> None:
     compared = compare(report(MUST, SHOULD, PASS, UNTESTED), PASSED_THERE)
     assert [one[0].key for one in compared.worse] == ["P-17@0.3"]
     assert compared.better == ()
@@ -97,14 +97,14 @@ def test_a_row_that_was_not_tested_here_is_not_better() -> None:
     assert (len(compared.changed), compared.better) == (1, ())
 
 
-def test_a_written_report_is_a_side() -> None:
+def test_a_written_report_can_be_a_side() -> None:
     whole = report(MUST, SHOULD, PASS, UNTESTED, MOOT)
     read = OtherSide.read(as_json(whole).encode(), "before.json")
     assert read.verdicts == OtherSide.of(whole).verdicts
 
 
 @pytest.mark.parametrize("text", [b"{}", b"[]", b"\xff", b'{"schema": "fleetsim-check/1", "findings": [{}]}'])
-def test_another_file_is_not_a_side(text: bytes) -> None:
+def test_another_file_cannot_be_a_side(text: bytes) -> None:
     with pytest.raises(ConfigError):
         OtherSide.read(text, "before.json")
 

@@ -1,4 +1,4 @@
-"""Verdicts that agents nobody here wrote once got wrong: each row fails or passes for its own reason alone."""
+"""Verdicts that were once wrong about agents by other authors: each row fails or passes for its own reason only."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def judged(agent: Mutant, *patterns: str) -> dict[str, Finding]:
         ("no-list", ("T-22", "T-23"), "(M-11)"),
     ],
 )
-def test_what_leans_on_a_missing_method_is_not_tested_because_of_its_row(
+def test_rows_that_need_a_missing_method_are_not_tested_because_of_its_row(
     mutant_id: str, patterns: tuple[str, ...], reason: str
 ) -> None:
     found = judged(mutant(mutant_id), *patterns)
@@ -78,7 +78,7 @@ def test_what_leans_on_a_missing_method_is_not_tested_because_of_its_row(
     assert {(f.verdict, f.reason[-6:]) for f in asked.values()} == {(Verdict.NOT_TESTED, reason)}
 
 
-def test_a_question_in_a_frameworks_form_is_a_question_and_is_answered_in_it() -> None:
+def test_a_question_in_a_frameworks_form_is_recognized_and_answered_in_it() -> None:
     call = {"id": "call-1", "name": "who", "args": {"prompt": "Who shall I greet?"}}
 
     def as_a_call(obj: dict[str, Any]) -> None:
@@ -103,13 +103,13 @@ def test_a_question_in_a_frameworks_form_is_a_question_and_is_answered_in_it() -
 
 
 @pytest.mark.slow
-def test_a_missing_method_is_told_once() -> None:
+def test_a_missing_method_is_reported_once() -> None:
     report = checked(mutant("no-push-set"), select(("M-07", "P-*")))
     assert {f.requirement.id for f in report.of(Verdict.FAIL)} == {"M-07"}
 
 
 @pytest.mark.slow
-def test_an_agent_that_knows_streams_by_the_old_name_alone_has_them_tested_by_that_name() -> None:
+def test_streams_of_an_agent_with_only_the_old_name_are_tested_by_that_name() -> None:
     found = judged(mutant("old-stream-name-alone"), "M-02", "M-03", "S-01", "S-02", "S-14", "S-15")
     assert found["M-02@0.3"].verdict is Verdict.FAIL
     assert {key: f.verdict for key, f in found.items() if key.endswith("@0.3") and key != "M-02@0.3"} == {
@@ -117,7 +117,7 @@ def test_an_agent_that_knows_streams_by_the_old_name_alone_has_them_tested_by_th
     }
 
 
-def test_an_extended_card_that_0_3_does_not_know_is_no_fault_and_in_1_0_it_is() -> None:
+def test_a_missing_extended_card_is_a_fault_in_1_0_and_not_in_0_3() -> None:
     agent = broken(
         "C-13", edit_error(-32007, to=-32601), edit_error(-32004, to=-32601, on=about(Operation.EXTENDED_CARD))
     )
@@ -137,25 +137,25 @@ def _told_next(event: JsonObject, _seen: list[JsonObject]) -> Iterable[JsonObjec
 
 
 @pytest.mark.slow
-def test_progress_told_as_the_event_after_the_snapshot_is_told() -> None:
+def test_progress_in_the_event_after_the_snapshot_counts() -> None:
     agent = broken("S-17", edit_frames(_told_next, on=in_dialect("0.3", Operation.SUBSCRIBE)))
     assert judged(agent, "S-17")["S-17@0.3"].verdict is Verdict.PASS
     assert judged(mutant("progress-lost"), "S-17")["S-17@0.3"].verdict is Verdict.FAIL
 
 
-def test_a_rest_cancel_is_seen_by_rest_where_tasks_cannot_be_read_otherwise() -> None:
+def test_a_rest_cancel_is_seen_by_rest_if_tasks_cannot_be_read_otherwise() -> None:
     agent = broken("M-04", answer_error(about(Operation.GET), -32601, "Method not found"))
     assert judged(agent, "R-05")["R-05"].verdict is Verdict.PASS
 
 
 @pytest.mark.slow
-def test_a_shadowed_alias_is_a_fault_and_a_missing_one_is_none() -> None:
+def test_a_shadowed_alias_is_a_fault_and_a_missing_one_is_not() -> None:
     assert judged(mutant("rest-subscribe-shadowed"), "R-04")["R-04"].verdict is Verdict.FAIL
     gone = broken("R-04", answer_error(lambda asked: asked.path.endswith(":subscribe"), -32601, "Not here"))
     assert judged(gone, "R-04")["R-04"].verdict is not Verdict.PASS
 
 
-def test_the_message_of_a_refused_send_names_what_was_sent() -> None:
+def test_the_message_of_a_refused_send_names_the_sent_text() -> None:
     def text_taken(asked: HttpRequest) -> bool:
         return asked.params.get("message") == "hello"
 
@@ -175,7 +175,7 @@ async def checked_app(*patterns: str, check: JsonObject | None = None, **options
     return await check_app(make, requirements=select(patterns), **(check or {}))
 
 
-def test_a_card_is_held_to_the_sources_of_the_dialects_it_speaks() -> None:
+def test_a_card_is_checked_against_the_sources_of_its_own_dialects() -> None:
     card = edit_headers(lambda asked: asked.path.startswith("/.well-known"), _uncached)
     verdicts = {}
 
@@ -205,7 +205,7 @@ async def checked_with(options: Options, *patterns: str, **agent_options: Any) -
         )
 
 
-async def test_a_skill_known_to_change_the_world_must_declare_its_effects() -> None:
+async def test_a_skill_that_changes_the_world_must_declare_its_effects() -> None:
     silent = await checked_with(Options(mutating=("echo",)), "X-02")
     assert silent.finding("X-02").verdict is Verdict.FAIL
     assert "echo" in silent.finding("X-02").reason
@@ -214,7 +214,7 @@ async def test_a_skill_known_to_change_the_world_must_declare_its_effects() -> N
 
 
 @pytest.mark.slow
-async def test_a_stream_too_short_to_make_the_agent_wait_says_nothing_of_slow_readers() -> None:
+async def test_slow_readers_are_not_tested_with_a_stream_too_short_to_block() -> None:
     short = await checked_with(Options(hints={"stream": Hint("stream", "three short words")}), "S-28")
     assert {f.verdict for f in short.findings} == {Verdict.NOT_TESTED}
     assert "--skill-stream" in short.finding("S-28").reason
@@ -222,7 +222,7 @@ async def test_a_stream_too_short_to_make_the_agent_wait_says_nothing_of_slow_re
     assert {f.verdict for f in long.findings} == {Verdict.PASS}
 
 
-def test_the_answer_in_artifact_alone_warns_and_binds_under_the_profile_of_the_original() -> None:
+def test_an_answer_in_artifact_alone_is_a_warning_and_under_the_profile_of_the_original_a_failure() -> None:
     found = checked(mutant("webhook-artifact-alone"), select(("P-23", "P-38")))
     assert found.finding("P-23", "0.3").verdict is Verdict.PASS
     warned = found.finding("P-38", "0.3")
@@ -237,14 +237,14 @@ async def test_the_profile_of_the_original_makes_the_list_a_must() -> None:
     assert bound == {"P-38": Severity.MUST, "P-16": select(("P-16",))[0].severity}
 
 
-async def test_an_unknown_profile_is_refused_with_those_there_are() -> None:
+async def test_an_unknown_profile_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ConfigError) as refused:
         await checked_with(Options(profile="other"), "C-01")
     assert "workstacean" in str(refused.value.hint)
 
 
 def offering(version: str | None) -> Callable[[Any], Any]:
-    """A card with one interface and nothing of 0.3, of this version or of none."""
+    """A card with one interface and no member of 0.3, of this version or of none."""
 
     def edit(card: Any) -> Any:
         kept = {name: value for name, value in card.items() if name not in OLDER_MEMBERS}
@@ -259,7 +259,7 @@ OLDER_MEMBERS = {"url", "preferredTransport", "additionalInterfaces", "protocolV
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("spoken", "version", "reads_as"), [("1.0", None, "0.3"), ("0.3", "1.0", "1.0")])
-async def test_a_card_of_another_dialect_than_is_spoken_is_one_failure_and_the_rest_is_probed(
+async def test_a_card_in_another_dialect_than_the_agent_speaks_is_one_failure_and_the_rest_is_probed(
     spoken: str, version: str | None, reads_as: str
 ) -> None:
     make = breaks(edit_card(offering(version)), settings=lambda settings: replace(settings, dialects=(spoken,)))
@@ -276,7 +276,7 @@ async def test_a_card_of_another_dialect_than_is_spoken_is_one_failure_and_the_r
     assert len(report.of(Verdict.PASS)) > 25
 
 
-async def test_a_dialect_that_was_asked_for_is_probed_though_the_agent_does_not_know_it() -> None:
+async def test_a_requested_dialect_is_probed_although_the_agent_does_not_know_it() -> None:
     make = breaks(edit_card(offering(None)), settings=lambda settings: replace(settings, dialects=("1.0",)))
 
     def app(runtime: Runtime) -> Any:
@@ -289,7 +289,7 @@ async def test_a_dialect_that_was_asked_for_is_probed_though_the_agent_does_not_
 
 
 @pytest.mark.slow
-async def test_an_endpoint_that_redirects_fails_its_own_row_and_the_rest_is_probed_where_it_leads() -> None:
+async def test_an_endpoint_that_redirects_fails_its_own_row_and_the_rest_is_probed_at_the_target() -> None:
     def moved(card: Any) -> Any:
         return {**card, "url": "http://agent:9000/old", "additionalInterfaces": []}
 
@@ -315,7 +315,7 @@ async def test_a_mounted_agent_is_checked_at_the_endpoint_its_card_names() -> No
     assert report.of(Verdict.FAIL) == ()
 
 
-async def test_an_endpoint_that_guards_what_is_below_it_does_not_make_the_card_look_closed() -> None:
+async def test_an_endpoint_that_guards_the_paths_below_it_does_not_make_the_card_look_protected() -> None:
     async def closed(_: Request) -> Response:
         return Response(status_code=401)
 
@@ -333,7 +333,7 @@ def verdicts(found: dict[str, Finding]) -> dict[str, Verdict]:
     return {key: finding.verdict for key, finding in found.items()}
 
 
-def test_where_no_webhook_can_be_registered_rows_of_webhooks_are_not_tested_and_the_card_is_blamed() -> None:
+def test_without_registrations_rows_of_webhooks_are_not_tested_and_the_row_of_the_card_fails() -> None:
     agent = broken("C-07", answer_error(about(Operation.PUSH_SET), -32003, "Push is not supported"))
     found = judged(agent, "C-07", "P-07", "P-08", "P-14", "P-26", "L-06")
     assert {f.verdict for f in found.values() if f.requirement.id == "C-07"} == {Verdict.FAIL}
@@ -341,7 +341,7 @@ def test_where_no_webhook_can_be_registered_rows_of_webhooks_are_not_tested_and_
     assert others == {Verdict.NOT_TESTED}
 
 
-def test_webhooks_that_cannot_be_listed_are_not_said_to_be_bounded() -> None:
+def test_the_bound_of_webhooks_is_not_tested_if_they_cannot_be_listed() -> None:
     unlisted = answer_error(about(Operation.PUSH_LIST), -32603, "Internal error")
     agent = broken("P-35", unlisted, settings=with_limits(pushes_per_task_max=10_000))
     assert {f.verdict for f in judged(agent, "P-35").values()} == {Verdict.NOT_TESTED}
@@ -382,7 +382,7 @@ def test_a_cost_in_an_artifacts_metadata_is_the_cost_that_the_hub_reads() -> Non
     assert set(verdicts(judged(broken("X-04", edit_everything(moved)), "X-04")).values()) == {Verdict.PASS}
 
 
-async def test_a_guard_that_was_opened_for_the_listener_says_nothing_of_private_addresses() -> None:
+async def test_an_allowed_listener_leaves_private_addresses_untested() -> None:
     opened = await local_check(("127.0.0.0/8:*", "10.0.0.0/8:*"), "P-08", "P-09", "P-10", "P-11", "P-12")
     assert opened == {
         **{f"P-{row}@{dialect}": Verdict.NOT_TESTED for row in ("08", "09") for dialect in ("0.3", "1.0")},
@@ -407,20 +407,20 @@ async def local_check(allowed: tuple[str, ...], *patterns: str) -> dict[str, Ver
     return {finding.key: finding.verdict for finding in report.findings}
 
 
-async def test_a_skill_that_the_card_lacks_cannot_be_said_to_change_the_world() -> None:
+async def test_only_a_skill_on_the_card_can_be_named_as_mutating() -> None:
     with pytest.raises(ConfigError) as refused:
         await checked_with(Options(mutating=("file_bugs",)), "X-02")
     assert "file_bug" in str(refused.value.hint)
 
 
-def test_a_row_that_holds_the_seeds_against_the_text_of_0_3_says_so() -> None:
+def test_a_row_that_follows_the_seeds_against_the_text_of_0_3_is_marked() -> None:
     against = {found.id for found in select(()) if "0.3" in found.against}
     assert against == {"T-02", "T-03", "S-10"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant_id", ["queued", "undead", "traceback-told"])
-def test_a_row_about_all_answers_brings_some_about_where_it_is_probed_alone(mutant_id: str) -> None:
+def test_a_row_about_all_responses_causes_some_if_it_is_probed_alone(mutant_id: str) -> None:
     agent = mutant(mutant_id)
     assert Verdict.FAIL in verdicts(judged(agent, agent.row)).values()
 
@@ -442,7 +442,7 @@ def test_lists_that_are_not_supported_are_reported_by_one_row() -> None:
     }
 
 
-def test_events_that_never_came_are_not_said_to_be_right() -> None:
+def test_events_that_never_came_are_not_tested() -> None:
     without_pieces = broken("S-11", drop_frame(lambda event: kind_of(event) == "artifact-update"))
     task_alone = broken("S-12", drop_frame(lambda event: kind_of(event) != "task"))
     refused = broken("C-06", answer_error(about(Operation.STREAM), -32603, "Internal error"))
@@ -454,7 +454,7 @@ def test_events_that_never_came_are_not_said_to_be_right() -> None:
         assert set(verdicts(judged(agent, *rows)).values()) <= {Verdict.NOT_TESTED}, rows
 
 
-def test_an_alias_that_leads_elsewhere_is_none() -> None:
+def test_an_alias_that_redirects_is_not_an_alias() -> None:
     def elsewhere(asked: HttpRequest, reply: HttpResponse) -> None:
         reply.status, reply.headers = 307, {"location": "/message:send/", "content-length": "0"}
         reply.body = b""
@@ -464,7 +464,7 @@ def test_an_alias_that_leads_elsewhere_is_none() -> None:
 
 
 @pytest.mark.parametrize("row", ["C-13", "M-04", "T-06", "E-13"])
-def test_a_call_that_wants_a_credential_is_not_blamed_for_it(row: str) -> None:
+def test_a_call_that_requires_a_credential_is_not_tested(row: str) -> None:
     calls = about(Operation.EXTENDED_CARD, Operation.GET)
     found = judged(broken(row, answer_if(calls, {"error": "no"}, status=401)), row)
     assert set(verdicts(found).values()) == {Verdict.NOT_TESTED}

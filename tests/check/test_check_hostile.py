@@ -1,4 +1,4 @@
-"""An agent that answers with anything at all gets verdicts: no probe breaks on it, and no run ends for it."""
+"""Any response of an agent gets a verdict: no probe raises, and no run ends early."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Spoil = Callable[[str, Any], Any]
 
 
 def spoiled(value: Any, spoil: Spoil) -> Any:
-    """``value`` with what ``spoil`` makes of each member, the outermost first."""
+    """``value`` after ``spoil`` has edited each member, the outermost first."""
     if isinstance(value, list):
         return [spoiled(inner, spoil) for inner in value]
     if not isinstance(value, dict):
@@ -37,7 +37,7 @@ def spoiled(value: Any, spoil: Spoil) -> Any:
 
 
 class SpoiledTransport:
-    """Another transport, with the body of each request edited."""
+    """Another transport with the body of each request edited."""
 
     def __init__(self, inner: Transport, edit: Callable[[bytes], bytes]) -> None:
         self._inner, self._edit = inner, edit
@@ -59,7 +59,7 @@ class SpoiledTransport:
 
 
 class Hostile:
-    """The reference agent, with every body it sends spoiled: answers, cards, stream events and webhooks."""
+    """The reference agent with every body it sends edited: responses, cards, stream events and webhooks."""
 
     def __init__(self, runtime: Runtime, spoil: Spoil) -> None:
         self._spoil = spoil
@@ -108,7 +108,7 @@ async def test_a_member_of_any_type_gets_a_verdict(member: str, odd: Any) -> Non
 
 
 @pytest.mark.parametrize("seed", some(range(8)))
-async def test_an_agent_that_puts_anything_anywhere_gets_verdicts(seed: int) -> None:
+async def test_an_agent_with_any_values_anywhere_gets_verdicts(seed: int) -> None:
     rng = random.Random(seed)
 
     def sometimes(name: str, value: Any) -> Any:

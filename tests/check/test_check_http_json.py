@@ -1,4 +1,4 @@
-"""A check over HTTP+JSON, of an agent that offers nothing else."""
+"""A check over HTTP+JSON, of an agent that offers no other binding."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_an_agent_with_http_json_alone_is_checked_over_it() -> None:
     )
     needing_json_rpc = {f.requirement.id for f in report.findings if f.reason.startswith("needs JSON-RPC")}
     assert {"E-01", "E-06", "E-10", "E-16", "S-03"} <= needing_json_rpc
-    # It keeps no messages, and takes whatever is sent.
+    # It keeps no messages and accepts any message.
     failed = {f.requirement.id for f in report.of(Verdict.FAIL)}
     assert {"T-32", "E-24", "T-12"} <= failed
 
@@ -63,7 +63,7 @@ async def test_the_reference_agent_passes_every_row_over_http_json(dialect: str)
 
 @pytest.mark.parametrize("url", ["http://a.example/a2a", "http://a.example/v1"])
 @pytest.mark.parametrize("name", [name for name in DIALECTS if name != "0.1"])
-def test_the_check_writes_webhooks_as_our_caller_does(name: str, url: str) -> None:
+def test_the_check_writes_webhooks_like_our_caller(name: str, url: str) -> None:
     raw, spoken = RawDialect(name, url), DIALECTS[name].at(url)
     for config, members in (
         (PushConfig(url=HOOK, config_id="one"), {"id": "one"}),
@@ -74,7 +74,7 @@ def test_the_check_writes_webhooks_as_our_caller_does(name: str, url: str) -> No
         assert raw.set_hook("t-1", raw.hook(HOOK, **members)) == spoken.write_params(call)
 
 
-async def test_an_agent_written_after_the_text_of_0_3_is_probed_with_the_objects_it_takes() -> None:
+async def test_an_agent_by_the_text_of_0_3_is_probed_with_the_objects_of_that_text() -> None:
     def make(runtime: Runtime) -> App:
         return of_the_text(reference_agent(runtime=runtime, allow_webhook=(ALLOW,)).app())[0]
 
@@ -85,7 +85,7 @@ async def test_an_agent_written_after_the_text_of_0_3_is_probed_with_the_objects
 
 
 @pytest.mark.parametrize("name", ["1.0", "1.0+http"])
-async def test_the_tenant_that_a_card_names_is_sent_with_each_call(name: str) -> None:
+async def test_the_tenant_on_the_card_is_sent_with_each_call(name: str) -> None:
     tenants = set()
 
     def noted(asked: HttpRequest) -> bool:

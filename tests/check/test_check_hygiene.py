@@ -1,4 +1,4 @@
-"""What the check reads in an agent's log."""
+"""The check reads deliveries in an agent's log."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ TASK = "7d200f11-2001-4200-8a2e-200200200200"
         ("INFO another task: 200", False),
     ],
 )
-def test_a_line_tells_of_a_delivery_by_its_task_and_the_status_alone(line: str, tells: bool) -> None:
+def test_a_log_line_is_a_delivery_if_it_has_the_task_and_the_status(line: str, tells: bool) -> None:
     assert tells_delivery(line, TASK) is tells

@@ -47,7 +47,7 @@ async def test_with_keys_the_reference_agent_keeps_the_promises_of_credentials_t
     assert {f.verdict for f in report.findings if f.requirement.section == "Credentials"} == {Verdict.PASS}
 
 
-async def test_flags_that_say_no_are_tested_and_what_they_rule_out_does_not_apply() -> None:
+async def test_a_flag_that_is_false_is_tested_and_the_rows_behind_it_do_not_apply() -> None:
     report = await checked("C-06", "C-07", "S-*", "P-*", "M-*", streaming=False, push_notifications=False)
     assert told(report, Verdict.FAIL) == {}
     assert report.finding("C-06").verdict is report.finding("C-07").verdict is Verdict.PASS
@@ -66,7 +66,7 @@ async def test_an_agent_that_refuses_the_listener_passes_the_guard_and_its_deliv
     assert "--allow-webhook checker:9199" in reason
 
 
-async def test_rows_about_behaviour_nobody_can_bring_about_are_not_tested_and_say_what_to_add() -> None:
+async def test_rows_that_need_a_skill_are_not_tested_without_one_and_name_the_option() -> None:
     def make(runtime: Runtime) -> Any:
         return Agent("plain", runtime=runtime, skills=[echo], allow_webhook=(ALLOW,)).app()
 
@@ -79,13 +79,13 @@ async def test_rows_about_behaviour_nobody_can_bring_about_are_not_tested_and_sa
     assert report.finding("T-09", "0.3").verdict is Verdict.PASS
 
 
-async def test_what_costs_is_left_alone_unless_allowed() -> None:
+async def test_costly_probes_are_skipped_unless_allowed() -> None:
     report = await checked("H-03", "E-19", "P-35", check={"side_effects": False})
     assert {f.verdict for f in report.findings} == {Verdict.NOT_TESTED}
     assert {f.reason for f in report.findings} == {"costs or leaves traces: add --allow-side-effects"}
 
 
-async def test_a_run_with_another_seed_takes_another_order_and_finds_the_same() -> None:
+async def test_a_run_with_another_seed_has_another_order_and_the_same_verdicts() -> None:
     report = await checked("T-*", "S-*", check={"seed": 7, "jobs": 16})
     assert told(report, Verdict.FAIL) == {}
 

@@ -61,7 +61,7 @@ def row(severity: str) -> Requirement:
         ((), False, Exit.NOTHING_RAN),
     ],
 )
-def test_the_exit_code_says_what_was_found(findings: tuple[Finding, ...], strict: bool, code: Exit) -> None:
+def test_the_exit_code_follows_the_verdicts(findings: tuple[Finding, ...], strict: bool, code: Exit) -> None:
     assert exit_code(report(*findings), strict=strict) is code
 
 
@@ -74,12 +74,12 @@ def test_the_totals_name_all_four_verdicts_and_never_count_one_as_another() -> N
     assert report(UNTESTED).verdict_line().startswith("NOTHING TESTED")
 
 
-def test_a_passed_check_says_how_many_of_its_failures_are_accepted() -> None:
+def test_a_passed_check_names_the_number_of_accepted_failures() -> None:
     accepted = report(PASS, SHOULD, MUST).with_accepted({"P-17": "the platform sends no webhook"})
     assert "2 failed (1 accepted)" in accepted.verdict_line()
 
 
-def test_the_text_tells_failures_first_with_evidence_and_the_fix() -> None:
+def test_the_text_lists_failures_first_with_evidence_and_the_fix() -> None:
     shown = render(report(SHOULD, MUST, PASS, UNTESTED), plain=True)
     assert shown.index("FAIL P-17 MUST") < shown.index("FAIL C-02 SHOULD") < shown.index("Not tested (")
     assert "fix:  Notify from the cancel path as well." in shown
@@ -98,7 +98,7 @@ def passing(count: int) -> list[Finding]:
 
 
 @pytest.mark.parametrize(("passed", "untested", "word"), [(7, 3, "PASSED"), (6, 3, "INCOMPLETE"), (1, 9, "INCOMPLETE")])
-def test_a_check_that_left_a_third_untested_has_not_passed(passed: int, untested: int, word: str) -> None:
+def test_a_check_with_a_third_untested_has_not_passed(passed: int, untested: int, word: str) -> None:
     whole = report(*passing(passed), *lacking(untested, "no webhook listener: add --webhook-listen 127.0.0.1:0"))
     assert render(whole).startswith(f"{word}: {passed} passed, 0 failed, {untested} not tested")
     assert whole.as_json()["verdict"] == word.lower()
@@ -106,11 +106,11 @@ def test_a_check_that_left_a_third_untested_has_not_passed(passed: int, untested
     assert exit_code(whole, strict=False) is Exit.OK, "every MUST that was tested is kept"
 
 
-def test_a_row_lost_on_the_way_makes_a_check_incomplete() -> None:
+def test_a_lost_row_makes_a_check_incomplete() -> None:
     assert report(PASS, PASS, PASS, PASS, LOST).word() == "INCOMPLETE"
 
 
-def test_what_was_not_tested_is_one_line_per_option_with_the_command_that_tests_most() -> None:
+def test_untested_rows_are_one_line_per_option_with_the_command_that_tests_most() -> None:
     whole = report(
         *passing(9),
         *lacking(3, "no webhook listener: add --webhook-listen 127.0.0.1:0"),
@@ -135,7 +135,7 @@ def test_what_was_not_tested_is_one_line_per_option_with_the_command_that_tests_
     assert "P-01@0.3" in render(whole, verbose=True)
 
 
-def test_an_accepted_failure_no_longer_fails_and_is_still_told_as_a_failure() -> None:
+def test_an_accepted_failure_does_not_fail_the_check_and_is_listed_as_a_failure() -> None:
     accepted = report(PASS, MUST).with_accepted({"P-17@0.3": "the SDK has no such webhook"})
     assert accepted.passed()
     assert accepted.totals()["fail"] == 1
@@ -148,7 +148,7 @@ def test_acceptance_is_by_row_or_by_row_and_dialect() -> None:
     assert not report(MUST).with_accepted({"P-17@1.0": "another dialect"}).passed()
 
 
-def test_a_written_baseline_is_read_back_and_accepts_what_failed() -> None:
+def test_a_written_baseline_is_read_back_and_accepts_its_failures() -> None:
     whole = report(PASS, MUST, SHOULD)
     accepted = read_baseline(write_baseline(whole), "b.yaml")
     assert set(accepted) == {"P-17@0.3", "C-02"}
@@ -160,7 +160,7 @@ def test_a_written_baseline_is_read_back_and_accepts_what_failed() -> None:
     ("text", "column"),
     [("[]", 1), ("accepted: {P-99: why}", 12), ("accepted: {P-17: ''}", 18), ("accepted: {P-17: 3}", 18)],
 )
-def test_a_baseline_that_cannot_be_meant_is_refused_with_its_place(text: str, column: int) -> None:
+def test_a_malformed_baseline_is_refused_with_its_place(text: str, column: int) -> None:
     with pytest.raises(ConfigError) as caught:
         read_baseline(text, "b.yaml")
     assert f"b.yaml:1:{column}:" in str(caught.value)
@@ -180,7 +180,7 @@ def test_junit_is_xml_with_a_case_for_each_finding_and_the_verdict_in_words() ->
     assert told == ["warning, SHOULD failed: no old path", "not tested: no skill", "not applicable: no streams"]
 
 
-def test_html_runs_nothing_fetches_nothing_and_escapes_what_agents_say() -> None:
+def test_html_runs_no_script_fetches_nothing_and_escapes_the_agents_text() -> None:
     page = html(report(PASS, MUST, UNTESTED))
     assert "<script" not in page
     assert "&lt;script&gt;alert(1)" in page
@@ -191,7 +191,7 @@ def test_html_runs_nothing_fetches_nothing_and_escapes_what_agents_say() -> None
     assert not {'http-equiv="refresh', "<img", "<link", "src=", "javascript:"} & set(page.split())
 
 
-def test_markdown_cannot_be_broken_out_of() -> None:
+def test_an_agents_text_cannot_leave_its_place_in_markdown() -> None:
     page = markdown(report(PASS, found("P-17", Verdict.FAIL, reason=NASTY, evidence=("a ``` b ```` c",)), UNTESTED))
     assert "<script>" not in page
     assert "\n`````\na ``` b ```` c\n`````\n" in page
@@ -206,14 +206,14 @@ def test_sentences_fit_the_width_of_a_terminal_and_commands_stay_whole() -> None
     assert "--app MODULE:ATTR" in " ".join(shown.split())
 
 
-def test_every_page_says_which_failures_are_those_of_the_sdk() -> None:
+def test_every_report_marks_the_failures_of_the_sdk() -> None:
     marked_one = replace(report(replace(SHOULD, sdk="a2a-sdk 1.3.0")), note="1 of 1 failures")
     for page in (html(marked_one), markdown(marked_one), render(marked_one)):
         assert "every agent on a2a-sdk 1.3.0" in page
         assert "1 of 1 failures" in page
 
 
-def test_json_holds_everything_and_names_its_schema() -> None:
+def test_json_contains_every_finding_and_names_its_schema() -> None:
     value = json.loads(as_json(report(PASS, MUST)))
     assert value["schema"] == "fleetsim-check/1"
     assert value["passed"] is False
@@ -237,7 +237,7 @@ def test_an_exchange_is_shown_trimmed_and_without_secrets() -> None:
     assert len(shown) < 2_500
 
 
-def test_a_long_stream_is_shown_by_its_ends() -> None:
+def test_a_long_stream_is_shown_by_its_first_and_last_events() -> None:
     made = Exchange("POST", "http://agent/a2a", {}, b"", 0.0)
     made.status = 200
     made.frames = [Frame(float(n), f'{{"n": {n}}}') for n in range(100)]
@@ -245,7 +245,7 @@ def test_a_long_stream_is_shown_by_its_ends() -> None:
     assert '"n": 99' in made.shown()
 
 
-def test_members_that_usually_hold_a_secret_are_masked_whoever_wrote_them() -> None:
+def test_members_that_usually_hold_a_secret_are_masked_in_every_report() -> None:
     assert masked('{"credentials": "abc\\"def", "x": 1}') == '{"credentials": "***", "x": 1}'
 
 
@@ -255,7 +255,7 @@ def test_a_row_is_explained_with_source_probe_fix_and_incident() -> None:
         assert word in told
 
 
-def test_failures_that_all_agents_on_an_sdk_have_are_marked() -> None:
+def test_failures_of_all_agents_on_an_sdk_are_marked() -> None:
     def found(key: str, verdict: Verdict) -> Finding:
         row, _, dialect = key.partition("@")
         return Finding(requirement=REQUIREMENTS[row], dialect=dialect or "any", verdict=verdict)

@@ -11,7 +11,7 @@ def test_every_row_has_a_probe() -> None:
     assert [row.id for row in REQUIREMENTS.values() if row.probe is None] == []
 
 
-def test_rows_are_told_by_section_and_number_but_for_those_that_say_after_which() -> None:
+def test_rows_are_sorted_by_section_and_number_except_for_those_with_after() -> None:
     ids = list(REQUIREMENTS)
     after = {row.id: row.after for row in REQUIREMENTS.values() if row.after}
     assert after == {"M-03": "M-10", "P-38": "P-23", "P-39": "P-13"}
@@ -20,7 +20,7 @@ def test_rows_are_told_by_section_and_number_but_for_those_that_say_after_which(
     assert others == sorted(others, key=lambda name: ("CAXEMVTHSPRL".index(name[0]), name))
 
 
-def test_every_row_says_who_demands_it_how_it_is_probed_and_how_to_fix_it() -> None:
+def test_every_row_has_its_source_its_probe_and_its_remedy() -> None:
     thin = [row.id for row in REQUIREMENTS.values() if min(map(len, (row.title, row.source, row.how, row.remedy))) < 5]
     assert thin == []
 
@@ -31,7 +31,7 @@ def test_rows_have_ids_dialects_and_needs_that_exist() -> None:
     assert [row.id for row in REQUIREMENTS.values() if not row.needs <= NEEDS.keys()] == []
 
 
-def test_rows_are_selected_by_id_section_or_word_whatever_the_case() -> None:
+def test_rows_are_selected_by_id_section_or_word_in_any_case() -> None:
     assert {row.id for row in select(["p-1*"])} == {f"P-1{n}" for n in range(10)}
     assert {row.section for row in select(["streams"])} >= {"Streams"}
     assert "P-17" in {row.id for row in select(["cancel is delivered"])}
@@ -39,7 +39,7 @@ def test_rows_are_selected_by_id_section_or_word_whatever_the_case() -> None:
     assert len(select([])) == len(REQUIREMENTS)
 
 
-def test_the_incidents_of_the_guide_are_told_by_a_row() -> None:
+def test_every_incident_of_the_guide_is_named_by_a_row() -> None:
     told = " ".join(row.incident for row in REQUIREMENTS.values())
     pulls = {"#40", "#61", "#6", "#19", "#25"}
     assert {pull for pull in pulls if not re.search(rf"{pull}\b", told)} == set()

@@ -1,4 +1,4 @@
-"""An agent that does one task at a time gets the same verdicts whatever the order of the probes."""
+"""An agent that does one task at a time gets the same verdicts in any order of the probes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 
 def one_after_another(settings: AgentSettings, *, at_once: int = 1, takes_s: float = 1.5) -> AgentSettings:
-    """Every skill waits for those before it, and takes ``takes_s`` at least; a question holds nobody up."""
+    """Every skill waits for the ones before it, and takes ``takes_s`` at least; a question blocks no other."""
     turn = asyncio.Semaphore(at_once)
 
     async def in_turn(run: SkillFunction, task: SkillContext) -> str | None:
@@ -54,7 +54,7 @@ NEVER_TOLD = sending(lambda _delivery: None)
 
 @asynccontextmanager
 async def env(seed: int, *edits: Edit, **broken: Any) -> AsyncIterator[tuple[Runtime, Listener]]:
-    """An agent at ``AGENT``, and what the check has for it."""
+    """An agent at ``AGENT``, and the runtime and listener of its check."""
     network = MemoryNetwork(seed=seed)
     network.addresses["checker"] = (CHECKER_ADDRESS,)
     listener = Listener(CHECKER, Sink())
@@ -86,17 +86,17 @@ async def test_an_agent_that_does_one_task_at_a_time_gets_the_same_verdicts_in_e
     found = [await checked(seed, settings=one_after_another) for seed in (0, 1)]
     assert [failed(report) for report in found] == [set(), set()]
     assert verdicts(found[0]) == verdicts(found[1])
-    # The slow skill's word of progress comes late there; nothing else is less well seen.
+    # The slow skill's progress comes late there; every other row is tested as well as with a parallel agent.
     differs = {key for key, verdict in verdicts(quick).items() if verdicts(found[0])[key] != verdict}
     assert {key.partition("@")[0] for key in differs} == {"S-17"}
     assert "one thing at a time" in found[0].note
     assert quick.note == ""
-    # Its tasks alone take that long, in whatever order.
+    # Its tasks alone take that long, in any order.
     assert max(report.seconds for report in found) < 450
 
 
 @pytest.mark.parametrize(("broken", "rows"), [("never-retried", {"P-27"}), ("late-untold", {"P-25"})])
-async def test_what_is_wrong_with_an_agent_that_does_one_task_at_a_time_is_found_in_every_order(
+async def test_a_fault_of_an_agent_that_does_one_task_at_a_time_is_found_in_every_order(
     broken: str, rows: set[str]
 ) -> None:
     parts = {
@@ -108,14 +108,14 @@ async def test_what_is_wrong_with_an_agent_that_does_one_task_at_a_time_is_found
     assert verdicts(found[0]) == verdicts(found[1])
 
 
-async def test_what_came_too_late_beside_other_probes_is_repeated_alone() -> None:
+async def test_a_row_that_timed_out_beside_other_probes_is_repeated_alone() -> None:
     found = [await checked(seed, ("P-*",), settings=two_at_a_time) for seed in (0, 1)]
     assert [failed(report) for report in found] == [set(), set()]
     assert verdicts(found[0]) == verdicts(found[1])
     assert found[0].note == ""
 
 
-async def test_what_comes_too_late_alone_as_well_is_repeated_three_times_at_most() -> None:
+async def test_a_row_that_times_out_alone_too_is_repeated_three_times_at_most() -> None:
     done: list[str] = []
     async with env(0, sender=NEVER_TOLD) as (runtime, listener):
         rows = select(["P-*"])
@@ -131,7 +131,7 @@ async def test_what_comes_too_late_alone_as_well_is_repeated_three_times_at_most
     assert len(done) == applicable + SAME_MAX
 
 
-async def test_a_task_whose_cancel_is_refused_as_over_is_not_waited_for() -> None:
+async def test_a_task_that_refuses_its_cancel_as_finished_is_not_awaited() -> None:
     unreadable = answer_if(about(Operation.GET), {"jsonrpc": "2.0", "id": 1, "result": {}}, status=200)
     async with env(0, unreadable) as (runtime, _):
         agent = await discover(Target(url=AGENT), runtime, Options(), None)
@@ -143,7 +143,7 @@ async def test_a_task_whose_cancel_is_refused_as_over_is_not_waited_for() -> Non
         assert session.now() - began < 1
 
 
-async def test_a_row_that_waits_in_vain_with_nothing_beside_it_is_not_repeated() -> None:
+async def test_a_row_that_times_out_with_no_probe_beside_it_is_not_repeated() -> None:
     done: list[str] = []
     async with env(0, sender=NEVER_TOLD) as (runtime, listener):
         await run_check(
@@ -158,7 +158,7 @@ async def test_a_row_that_waits_in_vain_with_nothing_beside_it_is_not_repeated()
 
 @pytest.mark.parametrize(("settings", "serial"), [(None, False), (one_after_another, True), (two_at_a_time, False)])
 @pytest.mark.parametrize("slow_is_known", [True, False])
-async def test_it_is_seen_whether_an_agent_does_one_task_at_a_time(
+async def test_the_check_detects_whether_an_agent_does_one_task_at_a_time(
     settings: Any, serial: bool, slow_is_known: bool
 ) -> None:
     async with env(0, settings=settings) as (runtime, listener):
@@ -168,7 +168,7 @@ async def test_it_is_seen_whether_an_agent_does_one_task_at_a_time(
         assert await one_at_a_time(Session(agent, "1.0")) is serial
 
 
-async def test_a_few_rows_do_not_ask_the_agent_for_more_than_they_need() -> None:
+async def test_a_selection_of_rows_sends_only_the_requests_that_they_need() -> None:
     sent: list[str] = []
 
     async def counted(run: SkillFunction, task: SkillContext) -> str | None:

@@ -1,4 +1,4 @@
-"""How long the check waits for an agent: as long as it was told to."""
+"""The check waits for an agent as long as its timeout says."""
 
 from __future__ import annotations
 

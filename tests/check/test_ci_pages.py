@@ -1,4 +1,4 @@
-"""The pages for a team's CI: their files, written as the pages say, and every command run in a shell."""
+"""The pages for a team's CI: their files, written as on the pages, and every command run in a shell."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_commands_for_another_ci_run(folder: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-def test_an_agent_that_got_worse_is_annotated_in_its_own_file(folder: Path) -> None:
+def test_a_worse_agent_gets_annotations_in_its_own_file(folder: Path) -> None:
     assert in_shell("fleetsim check --app my_agent:app --only C-03 --report json=before.json", folder).returncode == 0
     (folder / "worse.py").write_text(f"{AGENT}\napp = app.replace(url='http://127.0.0.1:1/nowhere')\n")
     ended = in_shell("fleetsim check --app worse:app --only C-03 --against before.json --report github=-", folder)

@@ -1,4 +1,4 @@
-"""The pytest plugin as a user has it: sessions of its own, some each in a process, and a real agent on a socket."""
+"""The pytest plugin as a user has it: separate sessions, some in a process each, and a real agent on a socket."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def healthy(**options: object) -> Agent:
 
 
 def run(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
-    """A session within ours: to start Python and import everything takes most of one of its own."""
+    """A session within ours: starting Python and importing every module takes most of a session in its own process."""
     return pytester.runpytest_inprocess(*QUIET, *words)
 
 
 def start(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
-    """A session in a process of its own, as a user begins one."""
+    """A session in a process of its own, as a user starts one."""
     return pytester.runpytest_subprocess(*QUIET, *words)
 
 
@@ -80,7 +80,7 @@ def test_every_row_is_a_test(pytester: pytest.Pytester) -> None:
     assert [line for line in told.outlines if "::" in line] == [f"fleetsim::{row}" for row in REQUIREMENTS]
 
 
-def test_a_healthy_agent_passes_and_what_was_not_looked_at_is_skipped_with_its_reason(
+def test_a_healthy_agent_passes_and_untested_rows_are_skipped_with_their_reason(
     pytester: pytest.Pytester,
 ) -> None:
     with served(healthy()) as url:
@@ -90,7 +90,7 @@ def test_a_healthy_agent_passes_and_what_was_not_looked_at_is_skipped_with_its_r
     told.stdout.fnmatch_lines(["fleetsim: reference speaks A2A *"])
 
 
-def test_deliveries_are_looked_at_with_a_listener(pytester: pytest.Pytester, free_port: int) -> None:
+def test_deliveries_are_tested_with_a_listener(pytester: pytest.Pytester, free_port: int) -> None:
     place = f"127.0.0.1:{free_port}"
     with served(healthy(allow_webhook=(place,))) as url:
         words = ("--fleetsim-webhook-listen", place, "--fleetsim-only", "P-26")
@@ -98,7 +98,7 @@ def test_deliveries_are_looked_at_with_a_listener(pytester: pytest.Pytester, fre
     told.assert_outcomes(passed=1)
 
 
-def test_a_broken_promise_fails_with_what_was_seen_and_what_to_do(pytester: pytest.Pytester) -> None:
+def test_a_broken_promise_fails_with_its_evidence_and_remedy(pytester: pytest.Pytester) -> None:
     with served(mutant("missing-kind").make(healthy())) as url:
         told = run(pytester, "--fleetsim-agent", url, "--fleetsim-only", "S-0[34]")
     told.assert_outcomes(passed=1, failed=1)
@@ -109,7 +109,7 @@ def test_a_broken_promise_fails_with_what_was_seen_and_what_to_do(pytester: pyte
     assert "Traceback" not in told.stdout.str()
 
 
-def test_a_should_warns_and_fails_only_when_strict(pytester: pytest.Pytester) -> None:
+def test_a_should_row_warns_and_fails_only_in_strict_mode(pytester: pytest.Pytester) -> None:
     with served(mutant("card-uncached").make(healthy())) as url:
         words = ("--fleetsim-agent", url, "--fleetsim-only", "C-10")
         run(pytester, *words).assert_outcomes(xfailed=1)
@@ -169,7 +169,7 @@ app = agent.app()
 """
 
 
-def test_an_agent_of_ones_own_is_run_for_the_check_and_looked_into(pytester: pytest.Pytester, free_port: int) -> None:
+def test_the_users_own_application_is_run_and_observed_by_the_check(pytester: pytest.Pytester, free_port: int) -> None:
     place = f"127.0.0.1:{free_port}"
     pytester.makepyfile(my_agent=APP.replace("PLACE", place))
     words = ("--fleetsim-app", "my_agent:app", "--fleetsim-only", "C-04", "--fleetsim-only", "H-07")
@@ -185,18 +185,18 @@ def test_an_agent_that_cannot_be_run_ends_the_run_with_the_reason(pytester: pyte
     assert "fleetsim cannot check nowhere:app" in told.stdout.str() + told.stderr.str()
 
 
-def test_an_agent_that_is_not_there_ends_the_run_with_the_reason(pytester: pytest.Pytester) -> None:
+def test_an_unreachable_agent_ends_the_run_with_the_reason(pytester: pytest.Pytester) -> None:
     told = start(pytester, "--fleetsim-agent", "http://127.0.0.1:9")
     assert told.ret == 3
     assert "fleetsim cannot check http://127.0.0.1:9" in told.stdout.str() + told.stderr.str()
 
 
-def test_a_pattern_that_fits_nothing_is_a_usage_error(pytester: pytest.Pytester) -> None:
+def test_a_pattern_without_a_match_is_a_usage_error(pytester: pytest.Pytester) -> None:
     told = run(pytester, "--fleetsim-agent", "http://127.0.0.1:9", "--fleetsim-only", "Q-*")
     assert told.ret == pytest.ExitCode.USAGE_ERROR
 
 
-def test_the_page_shows_tests_that_pass(pytester: pytest.Pytester) -> None:
+def test_the_tests_on_the_page_pass(pytester: pytest.Pytester) -> None:
     page = (TOP / "docs/howto/pytest.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     pytester.makepyfile("\n\n".join(blocks))
@@ -231,7 +231,7 @@ def test_fixtures_give_a_fleet_on_virtual_time(pytester: pytest.Pytester) -> Non
     run(pytester, "--fleetsim-seed", "7").assert_outcomes(passed=1)
 
 
-def test_unused_it_changes_nothing_and_imports_nothing(pytester: pytest.Pytester) -> None:
+def test_an_unused_plugin_changes_and_imports_nothing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import sys

@@ -1,6 +1,6 @@
 """The doors of fleetsim behind one interface, and a fleet to try them on: a real hub with its ledger on disk.
 
-Each door holds a conversation with an agent the way its users do: the command line follows the commands that it
+Each door holds a conversation with an agent like its users: the command line follows the commands that it
 prints, the others make the calls that their pages describe.
 """
 
@@ -51,7 +51,7 @@ STATES = {0: "completed", 1: "failed", 7: "input-required"}
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What a door gave for one turn. ``files`` by name; ``data`` in order; ``text`` is the reason of a failure."""
+    """The result of one turn at a door. ``files`` by name; ``data`` in order; ``text`` is the reason of a failure."""
 
     state: str
     text: str
@@ -83,7 +83,7 @@ async def running_fleet(
     ``keys`` are further keys of agents by name, as agents.yaml has them.
     """
     shell = Shell(home)
-    # Each command holds a thread while it runs, those that wait for a late reply too.
+    # Each command holds a thread while it runs, also while it waits for a late reply.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(64))
     wire = f", wire: '{dialect}'" if dialect else ""
     more = {name: f", {keys[name]}" if name in keys else "" for name in urls}
@@ -137,7 +137,7 @@ class Door(ABC):
         """Hold a conversation. A turn after a question answers it; another turn continues the conversation."""
 
     async def cancel(self, agent: str, skill: str) -> str:
-        """Begin work, cancel it, and return its last state."""
+        """Start work, cancel it, and return its last state."""
         raise AssertionError(f"{self.name} cannot cancel {skill} at {agent}")
 
 
@@ -157,7 +157,7 @@ class UrlDoor(Door):
         return ["--a2a-version", self.fleet.dialect] if self.fleet.dialect else []
 
     def task_options(self, agent: str) -> list[str]:
-        """What ``fleetsim task`` needs to find a task of this door's."""
+        """The arguments with which ``fleetsim task`` finds a task of this door."""
         return ["--agent", self.target(agent), *self.version]
 
     async def converse(self, agent: str, skill: str, *turns: Turn) -> list[Reply]:
@@ -363,7 +363,7 @@ class ApiDoor(Door):
 
 
 class DashboardDoor(ApiDoor):
-    """What the screens show and do over a hub. They cannot send a request; the API does that for them."""
+    """The content and the actions of the screens over a hub. They cannot send a request; the API does that for them."""
 
     name = "dashboard"
     absent: ClassVar[Mapping[str, str]] = {"files": "the screens list files and data; task download saves them"}

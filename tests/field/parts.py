@@ -57,9 +57,9 @@ def tinyproxy(folder: Path) -> Iterator[tuple[str, Path]]:
 
 @contextmanager
 def nginx(folder: Path, agent: str, authority: Authority) -> Iterator[str]:
-    """TLS in front of ``agent``: it requires a client certificate, and compresses whatever its caller accepts.
+    """TLS in front of ``agent``: it requires a client certificate, and compresses with any coding its caller accepts.
 
-    The outer server asks the inner one for gzip, as gateways do that compress on the way to themselves.
+    The outer server requests gzip from the inner one, as gateways do that compress on the way to themselves.
     """
     outer, inner = free_port(), free_port()
     certificate = folder / "server.pem"

@@ -35,7 +35,7 @@ def case(name: str) -> dict[str, Any]:
 
 
 class Peer:
-    """One scripted agent. ``log`` holds its POST requests; use it as a context to stop it."""
+    """One scripted agent. ``log`` contains its POST requests; use it as a context to stop it."""
 
     def __init__(self, script: dict[str, Any]) -> None:
         self.base = ""

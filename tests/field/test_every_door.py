@@ -34,11 +34,11 @@ PARTS = (
     DataPart(data={"rows": [1, 2, {"deep": None}]}),
 )
 AT_ONCE = 8
-"""Cells at work at the same time: commands share the processors with other tests. Those that only wait come on top."""
+"""Cells at work at the same time: commands share the processors with other tests. Waiting cells are extra."""
 
 
 class Late(Interceptor):
-    """Replies to a message after ``LATE_S``, and at once to everything else."""
+    """Replies to a message after ``LATE_S``, and at once to every other call."""
 
     async def before(self, call: Call, caller: CallerContext) -> Call:
         if isinstance(call, SendMessage):
@@ -85,7 +85,7 @@ def workshop(**options: object) -> Agent:
 
 @asynccontextmanager
 async def fleet_of(home: Path, dialect: str, *, streamed: bool) -> AsyncIterator[Fleet]:
-    """The workshop, one that forgets the task of an answer, one that replies late, and one that asks in data."""
+    """The workshop, an agent that forgets the task of an answer, one that replies late, and one that asks in data."""
     agents = {
         "workshop": workshop(streaming=streamed),
         "mover": workshop(streaming=streamed, interceptors=(ForgetsTasks,)),

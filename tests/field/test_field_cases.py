@@ -132,11 +132,11 @@ ROWS: dict[str, tuple[Callable[[Door, str], Awaitable[None]], tuple[type[Door], 
     "26": (words_in_status, STREAMING),
     "27": (slow_pong, DOORS),
 }
-"""What each case must give, and at which doors."""
+"""The result of each case, and its doors."""
 
 
-async def test_every_case_from_the_field_ends_as_it_must_at_every_door(tmp_path: Path) -> None:
-    """An agent of its own for each row and door, because some of them count their requests."""
+async def test_every_case_from_the_field_has_its_result_at_every_door(tmp_path: Path) -> None:
+    """Each row and door has its own agent, because some of them count their requests."""
     async with AsyncExitStack() as stack:
         cells = [(number, door) for number, (_, doors) in ROWS.items() for door in doors]
         peers = [await stack.enter_async_context(Peer(case(number))) for number, _ in cells]
@@ -159,7 +159,7 @@ async def test_every_case_from_the_field_ends_as_it_must_at_every_door(tmp_path:
         assert not wrong, "\n".join(f"{name}: {said}" for name, said in wrong.items())
 
 
-async def test_an_agent_with_grpc_alone_is_sent_nothing_and_every_door_says_why(tmp_path: Path) -> None:
+async def test_an_agent_with_grpc_alone_gets_no_request_and_every_door_gives_the_reason(tmp_path: Path) -> None:
     """Case 03, with the binding that fleetsim does not speak."""
     script = json.loads(json.dumps(case("03")).replace("HTTP+JSON", "GRPC"))
     async with Peer(script) as peer, running_fleet(tmp_path, {"rest": peer.base}) as fleet:
@@ -181,7 +181,7 @@ async def test_an_agent_with_grpc_alone_is_sent_nothing_and_every_door_says_why(
         assert peer.log == []
 
 
-async def test_a_signature_that_does_not_hold_is_shown_or_refused_at_every_door(tmp_path: Path) -> None:
+async def test_an_invalid_signature_is_shown_or_refused_at_every_door(tmp_path: Path) -> None:
     """Case 19, without a key for it and with one."""
     shell, key = Shell(tmp_path), ec.generate_private_key(ec.SECP256R1()).public_key()
     pem = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)

@@ -58,7 +58,7 @@ async def test_a_key_goes_into_the_header_that_the_card_names_at_every_door(tmp_
 
 
 @pytest.mark.usefixtures("func_key")
-async def test_the_card_shows_what_it_requests_and_whether_that_is_configured(tmp_path: Path) -> None:
+async def test_the_card_verb_shows_required_credentials_and_whether_they_are_configured(tmp_path: Path) -> None:
     """Case 07."""
     async with Peer(case("07")) as peer:
         shell = Shell(tmp_path, env={"FUNC_KEY": "sesame"})
@@ -79,7 +79,7 @@ async def test_the_card_shows_what_it_requests_and_whether_that_is_configured(tm
         assert [one.header for one in agent.credentials] == ["x-functions-key"]
 
 
-async def test_card_says_that_fleetsim_cannot_send_a_scheme(tmp_path: Path) -> None:
+async def test_the_card_verb_reports_a_scheme_that_fleetsim_cannot_send(tmp_path: Path) -> None:
     script = case("07")
     script["card"]["securitySchemes"] = {"k": {"type": "http", "scheme": "digest"}}
     async with Peer(script) as peer:
@@ -87,7 +87,7 @@ async def test_card_says_that_fleetsim_cannot_send_a_scheme(tmp_path: Path) -> N
     assert (shown.returncode, "digest" in shown.stdout, "cannot send" in shown.stdout) == (0, True, True)
 
 
-async def test_a_401_without_a_credential_says_so_and_names_the_scheme_at_every_door(tmp_path: Path) -> None:
+async def test_a_401_without_a_credential_names_the_scheme_at_every_door(tmp_path: Path) -> None:
     async with Peer(case("07")) as peer, running_fleet(tmp_path, {"closed": peer.base}) as fleet:
         reasons = []
         for target in (peer.base, "closed"):

@@ -84,7 +84,7 @@ class Login:
 
 
 class Guard:
-    """An ASGI agent with a public card that answers calls with a token that the server signed and it did not revoke."""
+    """An ASGI agent with a public card; its calls need a token that the server signed and has not revoked."""
 
     def __init__(self, keys: KeySet) -> None:
         self._keys = keys

@@ -44,7 +44,7 @@ def test_a_wrong_ssl_cert_file_is_named_at_every_verb(tmp_path: Path, command: t
     [("send", "{}", "hi"), ("send", "{}", "hi", "--stream"), ("card", "{}"), ("init", "{}"), ("check", "{}")],
     ids=["send", "stream", "card", "init", "check"],
 )
-def test_a_proxy_variable_that_is_not_used_is_named_at_every_verb(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_an_unused_proxy_variable_is_named_at_every_verb(tmp_path: Path, command: tuple[str, ...]) -> None:
     shell = Shell(tmp_path, {"HTTPS_PROXY": "http://me:s3cr3t@127.0.0.1:9"})
     done = shell.run(*(word.format("https://agent.invalid") for word in command))
     assert done.returncode != 0
@@ -53,7 +53,7 @@ def test_a_proxy_variable_that_is_not_used_is_named_at_every_verb(tmp_path: Path
     assert "s3cr3t" not in done.stderr + done.stdout
 
 
-async def test_a_file_elsewhere_is_fetched_through_the_proxy_of_the_agent_that_names_it(tmp_path: Path) -> None:
+async def test_an_external_file_is_fetched_through_the_proxy_of_the_agent_that_names_it(tmp_path: Path) -> None:
     async def file(peer: Server) -> None:
         await peer.reply(b"hello")
 
@@ -69,14 +69,14 @@ async def test_a_file_elsewhere_is_fetched_through_the_proxy_of_the_agent_that_n
             assert (tmp_path / "d/a.txt").read_bytes() == b"hello"
 
 
-def test_mcp_reaches_a_hub_elsewhere_through_a_proxy(tmp_path: Path) -> None:
+def test_mcp_reaches_an_external_hub_through_a_proxy(tmp_path: Path) -> None:
     shell = Shell(tmp_path, {"HTTPS_PROXY": "http://127.0.0.1:9", "KEY": "k"})
     for more, words in {(): "HTTPS_PROXY is set", ("--proxy", "environment"): "the proxy 127.0.0.1:9"}.items():
         done = shell.run("mcp", "--hub", "https://hub.invalid", "--key-env", "KEY", *more)
         assert words in done.stderr
 
 
-def test_a_hub_names_what_is_wrong_on_the_way_out(tmp_path: Path) -> None:
+def test_a_hub_names_the_error_on_its_way_out(tmp_path: Path) -> None:
     shell = Shell(tmp_path, {"HTTPS_PROXY": "http://me:s3cr3t@127.0.0.1:9"})
     shell.write(
         "agents.yaml",
@@ -95,7 +95,7 @@ def test_a_hub_names_what_is_wrong_on_the_way_out(tmp_path: Path) -> None:
 
 
 @installed
-async def test_an_agent_behind_a_proxy_a_gateway_and_a_private_authority_answers_at_every_door(tmp_path: Path) -> None:
+async def test_an_agent_behind_a_proxy_a_gateway_and_a_private_authority_replies_at_every_door(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     files = authority.client("hub")
     auth = f"{{scheme: mutualTLS, certificateFile: {files.certificate}, keyFile: {files.key}}}"

@@ -1,4 +1,4 @@
-"""What somebody expects of figures."""
+"""Expectations of figures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_comparison_is_with_the_figure_of_its_scope(text: str, holds: bool) ->
 
 
 @pytest.mark.parametrize("text", ["fleet.p95 < 1h", "herald.p95 < 1h", "herald.p95 > 0s"])
-def test_what_nobody_can_tell_is_not_as_expected(text: str) -> None:
+def test_an_unknown_figure_does_not_meet_its_expectation(text: str) -> None:
     expectation = Expectation.read(text)
     assert expectation.figure(FIGURES) is None
     assert not expectation.holds(FIGURES)
@@ -54,7 +54,7 @@ def test_what_nobody_can_tell_is_not_as_expected(text: str) -> None:
         (7, "comparison"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_with_what_could(text: object, named: str) -> None:
+def test_a_malformed_comparison_is_refused_with_the_known_figures(text: object, named: str) -> None:
     with pytest.raises(ValueError, match=named):
         Expectation.read(text)
 
@@ -73,5 +73,5 @@ def test_a_figure_is_shown_in_its_unit(unit: Unit, figure: float | None, text: s
     assert shown(unit, figure) == text
 
 
-def test_every_figure_says_what_it_is() -> None:
+def test_every_figure_has_a_description() -> None:
     assert all(said for _, said in METRICS.values())

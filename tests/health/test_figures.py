@@ -26,7 +26,7 @@ from tests.sim.outcomes import outcome
         ([float(n) for n in range(1, 101)], 1.0, 100.0),
     ],
 )
-def test_a_percentile_is_the_smallest_amount_that_so_many_do_not_exceed(
+def test_a_percentile_is_the_smallest_amount_that_this_share_does_not_exceed(
     amounts: list[float], share: float, read: float
 ) -> None:
     assert percentile(amounts, share) == read
@@ -40,7 +40,7 @@ def test_times_may_be_added_between_two_reads() -> None:
     assert times.as_json() == {"p50": 1.0, "p90": 2.0, "p99": 2.0, "p99.9": 2.0, "max": 2.0}
 
 
-def test_of_no_times_there_is_no_percentile() -> None:
+def test_without_times_there_is_no_percentile() -> None:
     assert Percentiles().at(0.5) is None
 
 

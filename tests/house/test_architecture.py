@@ -1,4 +1,4 @@
-"""docs/ARCHITECTURE.md shows the packages and modules that exist, in the layers that pyproject.toml holds."""
+"""docs/ARCHITECTURE.md shows the packages and modules that exist, in the layers of pyproject.toml."""
 
 from __future__ import annotations
 

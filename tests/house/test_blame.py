@@ -1,4 +1,4 @@
-"""Whatever ends a request has its row in the one table of who answers for what."""
+"""Every end of a request has a row in the one table of blame."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ELSEWHERE = {OutcomeKind.UNDELIVERABLE: {Cause.PROTOCOL, Cause.LIMIT_REACHED, Ca
 
 
 def endings() -> Iterator[tuple[str, OutcomeKind, set[Cause]]]:
-    """Where the caller ends a request itself, as which kind, and the causes it may name there."""
+    """The calls with which the caller ends a request itself: the kind, and the causes it may name there."""
     folders = [ROOT / "fleetsim" / package for package in ("caller", "request", "ledger")]
     for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -38,7 +38,7 @@ def endings() -> Iterator[tuple[str, OutcomeKind, set[Cause]]]:
 
 
 def _causes(call: ast.Call, function: ast.FunctionDef) -> set[str]:
-    """The causes in the call; where it hands on a local name, those of that name's assignments."""
+    """The causes in the call; for a local name, those of that name's assignments."""
     found = _named(call, "Cause")
     names = {node.id for node in ast.walk(call) if isinstance(node, ast.Name)}
     for assign in (node for node in ast.walk(function) if isinstance(node, ast.Assign)):
@@ -57,7 +57,7 @@ def _name(function: ast.expr) -> str:
 
 
 @pytest.mark.slow
-def test_every_end_the_code_can_write_has_a_blame() -> None:
+def test_every_end_that_the_code_can_write_has_a_blame() -> None:
     found = list(endings())
     assert len(found) > 12
     assert all(causes for _, _, causes in found), "an end names no cause"
@@ -83,8 +83,8 @@ def test_every_kind_and_every_cause_has_a_row_and_a_meaning() -> None:
 
 
 @pytest.mark.slow
-def test_ends_are_sorted_into_good_and_bad_in_the_model_alone() -> None:
-    """A list of two ends elsewhere would miss the next one. The check's words of 0.1 are that dialect's own."""
+def test_only_the_model_divides_ends_into_successes_and_failures() -> None:
+    """A list of two ends elsewhere would miss the next one. The check's words of 0.1 belong to that dialect."""
     lists = []
     for path in sources("fleetsim"):
         if path.parent.name in {"model", "wire"} or path.name == "legacy.py":

@@ -1,7 +1,7 @@
-"""What a piece of work costs, in what does not vary with the machine: it may fall, and may not grow unseen.
+"""The cost of a piece of work in counts that do not vary with the machine: it may fall, and may not grow unnoticed.
 
-Processor time is measured by hand (``make bench``). Here is counted, on virtual time and so the same on every machine,
-what that time is spent on. Who adds to a count on purpose raises it here, and says in the commit what was had for it.
+Processor time is measured by hand (``make bench``). This module counts the causes of that time, on virtual time and so
+the same on every machine. A change that adds to a count on purpose raises it here, and its commit names the gain.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WAKE_UPS = 13
 """Turns of the event loop from the acceptance of a streamed request of four events to its outcome."""
 
 ASKED = ["message/stream", "tasks/get"]
-"""What an agent is asked for a streamed request: the look is for an artifact that did not say it was whole."""
+"""The calls to an agent for a streamed request: the poll is for an artifact without the mark of its last chunk."""
 
 MODULES = {("--version",): 64, ("send", "--help"): 309, ("check", "--help"): 181, ("sim", "--help"): 217}
 """Loaded by a verb's help in Python 3.11, the interpreter's own among them."""
@@ -44,13 +44,13 @@ OF_NEWER_PYTHONS = 5
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", CALLS)
-def test_a_piece_of_work_calls_no_more_functions_than_it_did(row: str) -> None:
+def test_a_piece_of_work_calls_no_more_functions_than_before(row: str) -> None:
     walk = run(walks.ROWS[row][1], strict=False)
     assert len(walk.calls) <= CALLS[row]
 
 
 @pytest.mark.slow
-def test_a_streamed_request_tells_the_database_no_more_than_it_did() -> None:
+def test_a_streamed_request_makes_no_more_database_calls_than_before() -> None:
     told: list[str] = []
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
@@ -71,7 +71,7 @@ def test_a_streamed_request_tells_the_database_no_more_than_it_did() -> None:
     assert len(told) <= STATEMENTS, "\n".join(told)
 
 
-def test_a_streamed_request_asks_its_agent_no_oftener_than_it_did() -> None:
+def test_a_streamed_request_calls_its_agent_no_more_often_than_before() -> None:
     async def one() -> list[str]:
         async with walks.hub("streamed") as (t, _):
             before = len(t.network.seen)
@@ -82,7 +82,7 @@ def test_a_streamed_request_asks_its_agent_no_oftener_than_it_did() -> None:
     assert run(one, strict=False) == ASKED
 
 
-def test_a_streamed_request_wakes_the_loop_no_oftener_than_it_did() -> None:
+def test_a_streamed_request_wakes_the_loop_no_more_often_than_before() -> None:
     async def one() -> int:
         async with walks.hub("streamed") as (t, _):
             cid = await walks.asked(t, "streamed")
@@ -99,7 +99,7 @@ def test_a_streamed_request_wakes_the_loop_no_oftener_than_it_did() -> None:
 
 @pytest.mark.sockets
 @pytest.mark.parametrize("words", MODULES)
-def test_help_loads_no_more_modules_than_it_did(words: tuple[str, ...]) -> None:
+def test_help_loads_no_more_modules_than_before(words: tuple[str, ...]) -> None:
     program = (
         "import sys\nfrom fleetsim.__main__ import main\ntry:\n    main()\nfinally:\n"
         "    print(len(sys.modules), file=sys.stderr)"

@@ -48,7 +48,7 @@ def test_a_unit_starts_a_hub_that_may_write_only_its_state(name: str) -> None:
     assert service["User"] != "root"
 
 
-def test_a_hub_of_several_differs_from_a_hub_alone_in_its_place_only() -> None:
+def test_a_hub_of_several_differs_from_a_single_hub_only_in_its_place() -> None:
     alone, several = (unit(name)["Service"] for name in UNITS)
     differ = {key for key in alone if alone[key].replace("/%i", "") != several.get(key, "").replace("/%i", "")}
     assert differ == {"EnvironmentFile", "ExecStart"}
@@ -56,7 +56,7 @@ def test_a_hub_of_several_differs_from_a_hub_alone_in_its_place_only() -> None:
     assert several["StateDirectory"] == alone["StateDirectory"] + "/%i"
 
 
-def test_the_composed_hubs_and_their_proxy_fit_together() -> None:
+def test_the_composed_hubs_match_their_proxy() -> None:
     composed = yaml.safe_load((TOP / "deploy/compose.yaml").read_text())
     services, secrets = composed["services"], composed["secrets"]
     hubs = [service for name, service in services.items() if name.startswith("hub-")]
@@ -73,7 +73,7 @@ def test_the_composed_hubs_and_their_proxy_fit_together() -> None:
     assert all(port.startswith("127.0.0.1:") for port in services["proxy"]["ports"]), "only with TLS in front"
 
 
-def test_the_proxy_asks_for_what_the_hub_serves_and_keeps_to_its_limits() -> None:
+def test_the_proxy_uses_endpoints_and_limits_of_the_hub() -> None:
     text = (TOP / "deploy/haproxy.cfg").read_text()
     assert set(re.findall(r"uri (/\S+)", text)) == {"/readyz"} <= {endpoint.path for endpoint in ENDPOINTS}
     assert f"path {A2A_PATH} " in text

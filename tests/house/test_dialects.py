@@ -1,4 +1,4 @@
-"""A new dialect is its module and its line in ``wire/dialect.py``: nobody else keeps a list of them."""
+"""A new dialect is its module and its line in ``wire/dialect.py``: no other module has a list of dialects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/reference/faults.md is held to the code and the tests it names."""
+"""docs/reference/faults.md names code and tests that exist."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def named(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-def test_every_fault_has_one_row_and_every_row_is_whole() -> None:
+def test_every_fault_has_one_complete_row() -> None:
     assert [row[0] for row in rows()] == IDS
     assert [row[0] for row in rows() if len(row) != 6 or not all(row)] == []
 

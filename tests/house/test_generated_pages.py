@@ -1,4 +1,4 @@
-"""Generated pages say what the code says."""
+"""Generated pages agree with the code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_generated_reference_is_up_to_date() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_happening_has_somebody_who_publishes_it() -> None:
+def test_every_event_class_is_published_somewhere() -> None:
     packages = ("events", "request", "ledger", "channels", "fleet", "ceremonies", "caller", "hub")
     paths = [path for package in packages for path in (PACKAGE / package).rglob("*.py")]
     code = "\n".join(path.read_text(encoding="utf-8") for path in paths if str(path.relative_to(PACKAGE)) not in TOPICS)

@@ -1,4 +1,4 @@
-"""What a newcomer relies on: Makefile, lock, CI, decisions."""
+"""The files that a new contributor relies on: Makefile, locks, CI, decisions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
 
 
 def locked(name: str) -> dict[str, str]:
-    """Package: version, as a lock has them."""
+    """Package: version, from a lock."""
     text = (TOP / "requirements" / name).read_text()
     return {_plain(package): version for package, version in re.findall(r"^([\w.-]+)==([^\s\\;]+)", text, re.MULTILINE)}
 
@@ -29,7 +29,7 @@ def _wanted(requirements: list[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("name", ["run.txt", "dev.txt"])
-def test_a_lock_holds_hashes_and_names_no_place(name: str) -> None:
+def test_a_lock_contains_hashes_and_names_no_place(name: str) -> None:
     text = (TOP / "requirements" / name).read_text()
     entries = re.split(r"^(?=[\w.-]+==)", text, flags=re.MULTILINE)[1:]
     assert entries
@@ -37,7 +37,7 @@ def test_a_lock_holds_hashes_and_names_no_place(name: str) -> None:
     assert re.findall(r"https?:|--(?:extra-)?index|--find-links|@ file", text) == []
 
 
-def test_the_locks_hold_everything_the_project_asks_for_at_the_same_versions() -> None:
+def test_the_locks_contain_every_dependency_of_the_project_at_the_same_versions() -> None:
     run, dev = locked("run.txt"), locked("dev.txt")
     assert _wanted(PROJECT["dependencies"]) - set(run) == set(), "run scripts/lock --keep"
     assert {"hatchling", "editables"} <= set(run), "what installs the project itself is locked too"
@@ -58,7 +58,7 @@ def test_the_scripts_are_executable() -> None:
     assert [path.name for path in scripts if not os.access(path, os.X_OK)] == []
 
 
-def test_decisions_have_numbers_and_say_context_decision_consequence() -> None:
+def test_decisions_have_numbers_and_the_sections_context_decision_consequence() -> None:
     folder = TOP / "docs" / "decisions"
     pages = sorted(path for path in folder.glob("*.md") if path.name != "README.md")
     assert len({path.name[:4] for path in pages}) == len(pages)
@@ -70,7 +70,7 @@ def test_decisions_have_numbers_and_say_context_decision_consequence() -> None:
         assert page.name in (folder / "README.md").read_text(), f"{page.name} is not listed"
 
 
-def test_links_between_pages_lead_somewhere() -> None:
+def test_links_between_pages_have_a_target() -> None:
     pages = [*TOP.glob("*.md"), *(TOP / "docs").rglob("*.md")]
     dead = [
         f"{page.relative_to(TOP)} -> {target}"
@@ -92,7 +92,7 @@ def test_modules_that_pages_name_exist() -> None:
     assert [f"{page.name}: {name}" for page, name in named if not (TOP / "fleetsim" / name).exists()] == []
 
 
-def test_the_package_is_what_pyproject_says() -> None:
+def test_the_package_has_the_metadata_of_pyproject() -> None:
     import fleetsim
 
     assert fleetsim.__version__ == PROJECT["version"]
@@ -103,7 +103,7 @@ def test_the_package_is_what_pyproject_says() -> None:
     )
 
 
-def test_the_environment_of_check_app_is_asked_for_what_the_project_needs() -> None:
+def test_the_environment_of_check_app_needs_the_projects_dependencies() -> None:
     needed = PROJECT["dependencies"]
     asked = (TOP / "tests" / "interop" / "peers" / "app10" / "requirements.in").read_text().split("\n")
     assert sorted(needed) == sorted(line for line in asked if line and not line.startswith("a2a-sdk"))

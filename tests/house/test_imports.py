@@ -1,4 +1,4 @@
-"""Who imports what, looked at in the graph and in real processes."""
+"""Imports, checked in the graph and in real processes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def module_of(path: Path) -> str:
 
 
 def loaded_first(path: Path, modules: set[str]) -> set[str]:
-    """The modules of ours that importing this one imports: not those inside functions or for types alone."""
+    """The modules of ours that importing this one imports, without those inside functions or for types alone."""
     found: set[str] = set()
     queue: list[ast.stmt] = list(parsed(path).body)
     while queue:
@@ -76,7 +76,7 @@ def loaded_first(path: Path, modules: set[str]) -> set[str]:
 def test_no_module_imports_itself_in_a_circle() -> None:
     paths = {module_of(path): path for path in sources("fleetsim")}
     imports = {module: loaded_first(path, set(paths)) for module, path in paths.items()}
-    # Take away what imports nothing that is left, again and again; what stays is in a circle or leads to one.
+    # Remove modules without remaining imports, again and again; the rest is in a circle or leads to one.
     while done := {module for module, wanted in imports.items() if not wanted & set(imports)}:
         imports = {module: wanted for module, wanted in imports.items() if module not in done}
     assert imports == {}

@@ -1,4 +1,4 @@
-"""A limit that is written down is one that holds."""
+"""A documented limit is enforced."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from fleetsim.wire import json
 from tests.house.tree import TOP, sources
 
 
-def test_whatever_keeps_to_the_two_chosen_limits_fits_through_every_door() -> None:
-    """A character is twelve bytes at worst, base64 four for three: no door may be narrower."""
+def test_every_text_within_the_two_chosen_limits_fits_through_every_door() -> None:
+    """A character is twelve bytes at worst, base64 four for three: no limit of a door may be lower."""
     needed = 12 * TEXT_CHARS_MAX + 4 * PARTS_BYTES_MAX // 3
     doors = {
         "an answer": Limits().body_bytes_max,
@@ -44,8 +44,8 @@ def test_whatever_keeps_to_the_two_chosen_limits_fits_through_every_door() -> No
         assert chars == TEXT_CHARS_MAX
 
 
-def test_no_module_has_a_limit_for_text_of_its_own() -> None:
-    """A number that cuts a prompt, an answer or an outcome stands in one place; what is shorter is an excerpt."""
+def test_no_module_has_a_text_limit_of_its_own() -> None:
+    """The number that cuts a prompt, an answer or an outcome stands in one place; a shorter one makes an excerpt."""
     own = re.compile(r"\b(?:text|prompt|content)\[:\s*[A-Z\d_]+\]")
     packages = {"agent", "caller", "client", "dashboard", "hub", "model"}
     mine = [
@@ -60,7 +60,7 @@ def test_no_module_has_a_limit_for_text_of_its_own() -> None:
     [AgentLimits, LedgerLimits, Rules, ClientLimits, StreamLimits, Limits],
     ids=lambda c: c.__name__,
 )
-def test_every_limit_is_read_by_the_code_that_keeps_it(limits: type) -> None:
+def test_every_limit_is_read_by_the_code_that_enforces_it(limits: type) -> None:
     code = "\n".join(path.read_text() for path in sources("fleetsim"))
     unread = [name for name in get_type_hints(limits) if not re.search(rf"\.{name}\b", code)]
     assert unread == []

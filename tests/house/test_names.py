@@ -49,12 +49,12 @@ OTHERWISE = {
 """Modules whose classes are named otherwise, and why."""
 
 
-def test_a_class_is_called_by_a_noun_that_the_glossary_or_the_field_has() -> None:
+def test_a_class_is_named_by_a_noun_of_the_glossary_or_the_field() -> None:
     glossary = (TOP / "docs" / "glossary.md").read_text()
     known = FIELD | {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", glossary)}
     classes = _classes()
     errors = {"Exception", "RuntimeError", "Warning"}
-    for _ in range(5):  # errors are named for what happened, and so are those that are made of them
+    for _ in range(5):  # errors are named for their event, and so are their subclasses
         errors |= {node.name for _, node in classes if any(_last(base) in errors for base in node.bases)}
     strange = [
         f"{shown(path)}: {node.name}"
@@ -67,7 +67,7 @@ def test_a_class_is_called_by_a_noun_that_the_glossary_or_the_field_has() -> Non
 
 
 def _classes() -> list[tuple[Path, ast.ClassDef]]:
-    """The classes that stand in a module by themselves."""
+    """The classes at the top level of a module."""
     files = [(path, parsed(path).body) for path in sources("fleetsim")]
     return [(path, node) for path, body in files for node in body if isinstance(node, ast.ClassDef)]
 

@@ -1,4 +1,4 @@
-"""Who may reach the outside: one factory for connections, and few places that start a process (T-03, T-43, T-44)."""
+"""Access to the outside: one factory for connections, and few places that start a process (T-03, T-43, T-44)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CALLS = {
 ALLOWED: dict[str, str] = {
     "fleetsim/runtime/dialer.py": "the one way out of the product: its sockets are made, vetted and checked there",
     "fleetsim/runtime/http.py": "tells a failure of TLS from other failures of a connection",
-    "fleetsim/runtime/exchange.py": "what the system and TLS say went wrong, to be told as ours",
+    "fleetsim/runtime/exchange.py": "errors of the system and of TLS, to convert them into ours",
     "fleetsim/runtime/http_connection.py": "tells a failure of TLS from other failures of a connection",
     "fleetsim/runtime/tls.py": "reads authorities and client certificates into a TLS context",
     "fleetsim/runtime/http_given.py": "a client that a program of its own hands in; nothing in the product does",

@@ -1,4 +1,4 @@
-"""Tests reach what they test by public means."""
+"""Tests use only public names of the code under test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def own_names(tree: ast.AST) -> Iterator[str]:
 
 
 def reached(tree: ast.AST) -> set[str]:
-    """The private attributes that a file reaches and that are not its own."""
+    """The private attributes that a file uses and that are not its own."""
     read = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and not _is_self(node.value))
     return {node.attr for node in read if node.attr[0] == "_" and node.attr[:2] != "__"} - {*own_names(tree), *FOREIGN}
 
@@ -40,6 +40,6 @@ def _files() -> list[Path]:
 
 
 @pytest.mark.slow
-def test_no_private_attribute_is_reached() -> None:
+def test_no_test_uses_a_private_attribute() -> None:
     found = {shown(path): names for path in _files() if (names := reached(parsed(path)))}
     assert found == {}

@@ -1,4 +1,4 @@
-"""The tests' own manners."""
+"""Rules for the tests themselves."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ SLEEPERS: dict[str, str] = {
 
 @pytest.mark.slow
 def test_every_test_asserts_something() -> None:
-    """An assert or a ``pytest.raises``, of its own or in a helper of the tests that it calls."""
+    """An assert or a ``pytest.raises``, its own or in a helper of the tests that it calls."""
     places = [(path, name, _told_by(node)) for path in sources("tests") for name, node in functions(path)]
     telling = {"assert", "raises", "fail", "warns", "run_state_machine_as_test"}
     while more := {name.rpartition(".")[2] for _, name, told in places if told & telling} - telling:
@@ -78,7 +78,7 @@ def test_every_test_asserts_something() -> None:
 
 
 def _told_by(function: ast.AST) -> set[str]:
-    """What a function calls, and "assert" if it asserts itself."""
+    """The functions that a function calls, and "assert" if it asserts itself."""
     parts = [*ast.walk(function)]
     called = {
         part.func.attr if isinstance(part.func, ast.Attribute) else getattr(part.func, "id", "")

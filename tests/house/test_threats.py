@@ -20,7 +20,7 @@ def test_every_threat_has_its_row_in_order() -> None:
     assert list(rows()) == EXPECTED
 
 
-def test_every_row_says_what_and_names_code_and_tests_that_exist() -> None:
+def test_every_row_has_a_text_and_names_code_and_tests_that_exist() -> None:
     known: dict[str, set[str]] = {}
     missing = []
     for name, row in rows().items():

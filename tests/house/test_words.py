@@ -1,4 +1,4 @@
-"""Words that stand for work left over, for one machine, or for how the work was done, stay out of the tree."""
+"""Words for unfinished work, for one machine, or for the way of working stay out of the tree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.house.tree import shown, texts
 
-# Written in pieces, so that this file is held to its own rule.
+# Written in pieces, because this rule applies to this file too.
 BANNED = {
     "a mark of work left over": r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b|raise NotImplemented" + r"Error",
     "a path of one machine": r"(?<![\w.<])/(wo" + r"rk|ro" + r"ot|ho" + r"me|far" + r"m|Use" + r"rs)/[\w.]",

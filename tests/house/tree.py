@@ -1,4 +1,4 @@
-"""The project's own files, as the house rules see them."""
+"""The project's own files, for the house rules."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _WRITTEN = {".py", ".md", ".toml", ".yaml", ".yml", ".txt", ".in", ".json", ".mj
 
 
 def parsed(path: Path) -> ast.Module:
-    """The syntax tree of a file, read anew each time: all of them together are more than the rest of the tests' memory.
+    """The syntax tree of a file, parsed each time: all of them together need more memory than the rest of the tests.
 
-    Collections are off meanwhile. They would go through the nodes again and again, and none is garbage.
+    Garbage collection is off meanwhile: it would visit the nodes again and again, and none is garbage.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -63,5 +63,5 @@ def names_of_tests(path: Path) -> list[str]:
 
 
 def shown(path: Path) -> str:
-    """A path as messages name it."""
+    """The path as messages show it."""
     return path.relative_to(TOP).as_posix()

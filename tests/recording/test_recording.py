@@ -1,4 +1,4 @@
-"""Recordings, read while they are written and whoever wrote them."""
+"""Recordings: read while they are written, and by any author."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_line_that_is_being_written_is_read_once_it_is_whole(tmp_path: Path) -
         assert reader.number == 1
 
 
-def test_a_file_that_is_written_anew_while_it_is_read_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_rewritten_while_it_is_read_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     file.write_bytes(line(**START) + line(t=1, kind="calm"))
     with RecordingReader(file) as reader:
@@ -73,7 +73,7 @@ def test_a_file_that_is_written_anew_while_it_is_read_is_told(tmp_path: Path) ->
             reader.read()
 
 
-def test_an_endless_line_is_refused_before_it_is_all_read(tmp_path: Path) -> None:
+def test_an_endless_line_is_refused_before_it_is_read_whole(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     file.write_bytes(line(**START) + b"x" * (LINE_BYTES_MAX + 100))
     with RecordingReader(file) as reader:
@@ -82,7 +82,7 @@ def test_an_endless_line_is_refused_before_it_is_all_read(tmp_path: Path) -> Non
             reader.read()
 
 
-def test_what_a_recording_says_is_harmless() -> None:
+def test_the_texts_of_a_recording_have_no_control_characters() -> None:
     evil = "\x1b]0;owned\x07\n[bold]" + "x" * 5_000
     agents = {evil: {"health": evil, "outcomes": 1}}
     health = read_line({"t": 1, "kind": "health", "now": "2026-03-02T00:00:00Z", "agents": agents}, 2).event
@@ -99,7 +99,7 @@ def test_what_a_recording_says_is_harmless() -> None:
         assert "\n" not in text
 
 
-def test_an_event_of_the_hub_is_that_event_again_also_one_that_this_version_does_not_know() -> None:
+def test_an_event_of_the_hub_round_trips_even_if_this_version_does_not_know_it() -> None:
     told = {"seq": 7, "at": "2026-03-02T00:00:01Z", "topic": "scout.said"}
     assert read_line({"t": 1, "kind": "event", "type": "Unheard", "event": told}, 2) == (
         2,
@@ -109,14 +109,14 @@ def test_an_event_of_the_hub_is_that_event_again_also_one_that_this_version_does
     )
 
 
-def test_an_event_that_nobody_wants_is_not_read() -> None:
+def test_an_unwanted_event_is_not_decoded() -> None:
     row = {"t": 1, "kind": "event", "type": "TaskBound", "event": "no event"}
     assert read_line(row, 2, wanted={"TaskMoved"}).event is None
     with pytest.raises(ValueError, match="event"):
         read_line(row, 2)
 
 
-def test_a_kind_that_this_version_does_not_know_needs_only_its_second() -> None:
+def test_an_unknown_kind_of_line_needs_only_its_second() -> None:
     assert read_line({"t": 1, "kind": "comet"}, 2).event is None
     with pytest.raises(ValueError, match="comet"):
         read_line({"t": -1, "kind": "comet"}, 2)
@@ -139,13 +139,13 @@ def test_a_line_without_the_members_of_its_kind_is_refused(kind: str) -> None:
         ("rules", {"calls_max": -1}),
     ],
 )
-def test_a_start_that_cannot_be_reckoned_with_is_refused(member: str, value: object) -> None:
+def test_a_start_that_is_out_of_range_is_refused(member: str, value: object) -> None:
     assert read_line(START, 1).event is not None
     with pytest.raises(ValueError, match="start"):
         read_line({**START, member: value}, 1)
 
 
-def test_half_a_character_that_an_agent_said_is_written_and_read_again(tmp_path: Path) -> None:
+def test_half_a_surrogate_pair_is_written_and_read_again(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     with path.open("w", encoding="utf-8") as file:
         recorder = Recorder(file)

@@ -41,7 +41,7 @@ class DaskCluster:
             self.kill(name)
 
     def log(self, name: str) -> str:
-        """What a process wrote."""
+        """The output of a process."""
         return (self.folder / f"{name}.log").read_text()
 
     def _start(

@@ -1,4 +1,4 @@
-"""An executor beside the standard library's: what plays seeds needs no more than the interface."""
+"""An executor with the interface of the standard library's, which is all that playing seeds needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Here(Executor):
-    """Does what it is given at once, in this process, and remembers how much was handed out."""
+    """Runs each call at once in this process, and counts the calls."""
 
     def __init__(self) -> None:
         self.submitted = 0

@@ -1,4 +1,4 @@
-"""What might have been seen of a fleet, made by hand."""
+"""Observations of a fleet, made by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ START = datetime(2026, 3, 2, tzinfo=UTC)
 
 
 def outcome(name: str, at_s: float = 0.0, *, took_s: float = 1.0, **changes: Any) -> Outcome:
-    """A request that came ``at_s`` seconds after the start, and whose agent completed it after ``took_s``."""
+    """A request that came ``at_s`` seconds after the start, and was completed after ``took_s``."""
     begun = START + timedelta(seconds=at_s)
     facts: dict[str, Any] = {
         "agent": "quinn",

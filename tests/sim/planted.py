@@ -1,8 +1,8 @@
 """Defects of caller, hub and agent, planted one at a time into a simulated fleet: the checker must find each.
 
-A checker that has never found anything proves nothing. Every row says what is wrong and how to do it: ``old`` becomes
+A checker that has never found a defect proves nothing. Every row describes a defect and its edit: ``old`` becomes
 ``new`` in a function of a module, in a process of its own that has imported it. ``python -m tests.sim.planted
---seeds 200`` looks for them all, one seed after another, and says at which each was found, by which rule;
+--seeds 200`` looks for them all, one seed after another, and prints for each the seed and the rule that found it;
 ``--only NAME`` for one of them.
 """
 
@@ -146,7 +146,7 @@ CEREMONIES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
-    """One defect. ``found_by`` is the invariant that finds it, ``seed`` the first one on which it does."""
+    """One defect. ``found_by`` is the invariant that finds it, ``seed`` the first seed that shows it."""
 
     name: str
     wrong: str
@@ -159,7 +159,7 @@ class Planted:
 
 
 def _known(name: str, found_by: str, seed: int, scenario: bytes = STORM) -> Planted:
-    """One of those that are planted for tests, too."""
+    """A defect by its name, those for tests included."""
     row = next(defect for defect in planted.DEFECTS if defect.name == name)
     return Planted(
         name=name,
@@ -196,7 +196,7 @@ DEFECTS: tuple[Planted, ...] = (
     ),
     Planted(
         name="untold-requests",
-        wrong="what a killed hub had recorded and could not tell of is not told by the next",
+        wrong="an outcome that a killed hub recorded without its event has no event of the next hub",
         file="hub/hub.py",
         old="        for record in await self.ledger.untold_requests():\n",
         new="        for record in ():\n",
@@ -205,7 +205,7 @@ DEFECTS: tuple[Planted, ...] = (
     ),
     Planted(
         name="announced",
-        wrong="outcomes that were told are told again after a restart",
+        wrong="outcomes are published again after a restart",
         file="ledger/sqlite/ledger.py",
         old="        if announced:\n",
         new="        if False:\n",
@@ -214,7 +214,7 @@ DEFECTS: tuple[Planted, ...] = (
     ),
     Planted(
         name="doubled-text",
-        wrong="an artifact that is told again is put beside itself",
+        wrong="a repeated artifact is appended to itself",
         file="model/event.py",
         old="    return _with_artifact(task, artifact, _place(task.artifacts, artifact.artifact_id))\n",
         new="    return _with_artifact(task, artifact, None)\n",
@@ -349,7 +349,7 @@ DEFECTS: tuple[Planted, ...] = (
     ),
     Planted(
         name="U24",
-        wrong="a cancel is told twice: by who was asked for it, and by whose work it was",
+        wrong="a cancel is published twice: by the cancel call and by the running task",
         file="agent/notify.py",
         old="        for push in record.pushes:\n",
         new="        for push in record.pushes * (1 + (transition.state is TaskState.CANCELED)):\n",
@@ -390,7 +390,7 @@ DEFECTS: tuple[Planted, ...] = (
     ),
     Planted(
         name="epoch",
-        wrong="with new webhook keys those of the epoch before are no good any more",
+        wrong="with new webhook keys, tokens of the previous epoch are refused",
         file="hub/keys.py",
         old="    return epoch + 1, {**newest, epoch + 1: ids.secret().encode()}\n",
         new="    return epoch + 1, {epoch + 1: ids.secret().encode()}\n",
@@ -463,12 +463,12 @@ CANARIES = tuple(
 
 
 def _plant(defect: Planted) -> None:
-    """Give every live function of the module the code it has where the defect is in its text."""
+    """Give every live function of the module the code it has with the defect in its text."""
     path = Path(fleetsim.__file__).parent / defect.file
     importlib.import_module("fleetsim." + defect.file.removesuffix(".py").replace("/", "."))
     text = path.read_text(encoding="utf-8")
     if text.count(defect.old) != 1:
-        raise SystemExit(f"{defect.name}: {defect.file} holds not exactly one of what is to be replaced")
+        raise SystemExit(f"{defect.name}: {defect.file} does not contain the old text exactly once")
     edited: dict[str, list[CodeType]] = defaultdict(list)
     for code in _functions(compile(text.replace(defect.old, defect.new), str(path), "exec", dont_inherit=True)):
         edited[code.co_qualname].append(code)
@@ -479,14 +479,14 @@ def _plant(defect: Planted) -> None:
             live[function.__code__.co_qualname].add(function)
     for name, functions in live.items():
         lines = sorted({function.__code__.co_firstlineno for function in functions})
-        if len(lines) == len(edited[name]):  # or it is within another, which makes it anew
+        if len(lines) == len(edited[name]):  # or a nested function, which its outer function creates again
             codes = dict(zip(lines, edited[name], strict=True))
             for function in functions:
                 function.__code__ = codes[function.__code__.co_firstlineno]
 
 
 def _functions(code: CodeType) -> Iterator[CodeType]:
-    """The code of each, in the order of their lines."""
+    """The code of each function, in the order of their lines."""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield constant
@@ -494,9 +494,9 @@ def _functions(code: CodeType) -> Iterator[CodeType]:
 
 
 def look_for(defect: Planted, *, first: int, seeds: int, cut: Path | None = None) -> str:
-    """Plant it in a process of its own and play seeds until one breaks its rule: ``SEED RULES``, or empty.
+    """Plant the defect in a process of its own and play seeds until one breaks its rule: ``SEED RULES``, or empty.
 
-    What broke it is cut down to the file ``cut``, if given; if that is there already, it is what is played.
+    The scenario that broke it is cut down to the file ``cut``, if given; an existing file is played instead.
     """
     words = [
         "--plant",

@@ -1,4 +1,4 @@
-"""A span of ceremonies: which slots are due, and who is there to be asked."""
+"""A span of ceremonies: the slots that are due, and the agents for them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def asked(*ceremonies: Ceremony, **options: Any) -> dict[str, set[str]]:
     return {name: set(agent.skills) for name, agent in found.agents}
 
 
-def test_slots_are_counted_on_the_clock_of_their_zone_and_only_of_what_is_enabled() -> None:
+def test_slots_of_enabled_ceremonies_are_counted_in_their_zone() -> None:
     hourly = ceremony(id="hourly", schedule='"0 * * * *"', timezone="Europe/Berlin")
     off = ceremony(id="off", enabled="false")
     begins = datetime(2026, 10, 24, 22, tzinfo=UTC) - timedelta(seconds=LEAD_S)  # midnight in Berlin
@@ -57,7 +57,7 @@ def test_more_slots_than_can_be_played_are_refused(monkeypatch: pytest.MonkeyPat
         due_in([ceremony(schedule='"* * * * *"')], BEGINS, ENDS)
 
 
-def test_agents_have_the_skills_that_are_known_and_unread_ones_those_that_are_asked_too() -> None:
+def test_agents_have_their_known_skills_and_unread_ones_the_requested_skills_too() -> None:
     all_of = ceremony(id="all", targets="[all]", skill="sitrep")
     offers = {"quinn": ["audit"], "ava": [], "bo": ["sitrep", "no id: at all"]}
     found = asked(ceremony(), all_of, offers=offers, unread=["ava"])
@@ -77,7 +77,7 @@ def test_requests_are_counted_for_each_agent_that_can_serve_a_slot() -> None:
     assert requests_in([ceremony(targets="[all]")], {"daily": 3}, offers) == 3 * 2
 
 
-def test_what_keeps_ceremonies_from_their_work_is_said_of_enabled_ones() -> None:
+def test_problems_of_ceremonies_are_listed_for_enabled_ones() -> None:
     texts = {
         "a.yaml": text(id="a", targets="[quin, ava]"),
         "b.yaml": text(id="b", skill="reprot"),
@@ -94,7 +94,7 @@ def test_what_keeps_ceremonies_from_their_work_is_said_of_enabled_ones() -> None
     assert "it rests" in doubts[1]
 
 
-def test_a_scenarios_fleet_is_taken_without_its_traffic_and_nobody_else_is_told() -> None:
+def test_a_span_takes_a_scenarios_fleet_without_its_traffic_and_notifies_no_other_channel() -> None:
     base = scenario()
     found = span_scenario([ceremony()], BEGINS, ENDS, fleet=base)
     assert found.fleet == base.fleet
@@ -107,12 +107,12 @@ def test_a_scenarios_fleet_is_taken_without_its_traffic_and_nobody_else_is_told(
 
 
 @pytest.mark.parametrize("days", [0, -1, 367])
-def test_a_span_that_is_none_or_too_long_is_refused(days: int) -> None:
+def test_an_empty_or_too_long_span_is_refused(days: int) -> None:
     with pytest.raises(ConfigError, match="span"):
         span_scenario([], BEGINS, BEGINS + timedelta(days=days))
 
 
-def test_a_folder_is_read_as_the_hub_reads_it_and_chosen_from_by_id(tmp_path: Path) -> None:
+def test_a_folder_is_read_like_the_hub_reads_it_and_selected_by_id(tmp_path: Path) -> None:
     folder = tmp_path / "ceremonies"
     mine = tmp_path / ".proto" / "projects" / "shop" / "ceremonies"
     for made in (folder, mine):

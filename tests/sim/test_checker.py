@@ -1,4 +1,4 @@
-"""The checker that a run is held to: it is told what passed, it finds what is planted, and nothing where nothing is."""
+"""The checker of a run: it finds planted violations, and none in a sound run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROUNDS = {"digest.yaml": b"id: digest\nname: d\nschedule: '* * * * *'\nskill: si
 
 @cache
 def calm() -> tuple[dict[str, Any], ...]:
-    """A quarter of an hour in which people forge webhooks, edit files and nothing fails."""
+    """A quarter of an hour in which people forge webhooks and edit files, and nothing fails."""
     faults = ("forged-webhooks", "ceremony-edits")
     weather = [Trouble.model_validate({"fault": fault, "at": "1m", "lasts": "10m"}) for fault in faults]
     return tuple(run_of(scenario(duration=900.0, weather=weather), ROUNDS)[0])
@@ -45,7 +45,7 @@ def broken(lines: list[dict[str, Any]]) -> set[str]:
 
 
 def with_lines(*more: dict[str, Any]) -> list[dict[str, Any]]:
-    """The calm run with lines more, in their place by time."""
+    """The calm run with further lines, each in its place by time."""
     return sorted([dict(line) for line in calm()] + list(more), key=lambda line: float(line["t"]))
 
 
@@ -54,7 +54,7 @@ def calls(method: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known", "never learned of"])
-def test_the_end_of_a_task_may_come_late_only_if_the_hub_never_learned_of_the_task(known: bool) -> None:
+def test_a_late_end_is_allowed_only_if_the_hub_never_learned_of_the_task(known: bool) -> None:
     lines = with_lines()
     correlation_id = next(line["correlation_id"] for line in lines if line["kind"] == "task")
     for line in lines:
@@ -66,22 +66,22 @@ def test_the_end_of_a_task_may_come_late_only_if_the_hub_never_learned_of_the_ta
 
 
 @pytest.mark.slow
-def test_a_calm_run_breaks_nothing_and_shows_what_is_looked_at() -> None:
+def test_a_calm_run_breaks_no_rule_and_uses_every_kind_of_line() -> None:
     found = {verdict.invariant.number: verdict for verdict in verdicts(Run.of(recorded(calm())))}
     assert broken([dict(line) for line in calm()]) == set()
-    # What is not here needs trouble, or to be played twice.
+    # The missing kinds need trouble, or a run that is played twice.
     assert {number for number, verdict in found.items() if not verdict.cases} <= {"I-13", "I-25", "I-30", "I-33"}
     assert found["I-08"].cases > 10
     assert found["I-07"].cases > 5
 
 
 @pytest.mark.slow
-def test_a_webhook_that_nobody_sent_and_that_was_taken_is_found() -> None:
+def test_an_accepted_forged_webhook_is_found() -> None:
     assert broken(with_lines({"t": 400.0, "kind": "forged", "how": "no token", "status": 200})) == {"I-08"}
 
 
 @pytest.mark.slow
-def test_an_outcome_that_was_written_down_after_the_look_it_was_counted_in_is_no_wrong_figure() -> None:
+def test_an_outcome_recorded_after_the_health_look_that_counts_it_is_no_violation() -> None:
     lines = [dict(line) for line in calm()]
     looked = next(n for n, line in enumerate(lines) if line["kind"] == "health" and line["agents"]["quinn"]["outcomes"])
     look = lines[looked]
@@ -97,7 +97,7 @@ def test_an_outcome_that_was_written_down_after_the_look_it_was_counted_in_is_no
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("later", "counted"), [(timedelta(), 1), (timedelta(microseconds=1), 0)])
-def test_an_outcome_that_is_exactly_a_day_old_counts_for_hub_and_checker_and_an_older_one_for_neither(
+def test_an_outcome_of_exactly_a_day_counts_for_hub_and_checker_and_an_older_one_for_neither(
     later: timedelta, counted: int
 ) -> None:
     told = [from_wire(line["event"]) for line in calm() if line.get("type") == "OutcomeDecided"]
@@ -113,13 +113,13 @@ def test_an_outcome_that_is_exactly_a_day_old_counts_for_hub_and_checker_and_an_
 
 
 @pytest.mark.slow
-def test_two_looks_at_one_task_at_once_are_found() -> None:
+def test_two_polls_of_one_task_at_once_are_found() -> None:
     look = calls("tasks/get")[0]
     assert broken(with_lines({**look, "t": look["t"] + 5.0}, {**look, "t": look["t"] + 6.0})) == {"I-10"}
 
 
 @pytest.mark.slow
-def test_a_known_task_that_nobody_looks_at_is_found_unless_the_hub_said_that_it_polls_no_more() -> None:
+def test_a_known_task_without_polls_is_found_unless_the_hub_reported_that_it_stopped() -> None:
     task = next(dict(line) for line in calm() if line["kind"] == "task")
     task |= {
         "task_id": "forgotten",
@@ -134,11 +134,11 @@ def test_a_known_task_that_nobody_looks_at_is_found_unless_the_hub_said_that_it_
     stopped = {**moved, "t": 5_001.0, "type": "PollingStopped", "event": {**event, "topic": PollingStopped.TOPIC}}
     assert "I-13" in broken(with_lines(task, moved))
     assert "I-13" not in broken(with_lines(task, moved, stopped))
-    assert "I-13" not in broken(with_lines(task))  # the hub was never told that there is such a task
+    assert "I-13" not in broken(with_lines(task))  # the hub never learned of this task
 
 
 @pytest.mark.slow
-def test_notices_out_of_order_doubled_or_of_another_end_are_found() -> None:
+def test_notices_out_of_order_repeated_or_of_another_end_are_found() -> None:
     notice = next(call for call in calls("webhook") if call["state"] == "completed" and call["source"] == "quinn")
     later = {**notice, "t": notice["t"] + 1.0, "began_s": notice["began_s"] + 1.0}
     assert broken(with_lines(later)) == {"I-18"}
@@ -148,7 +148,7 @@ def test_notices_out_of_order_doubled_or_of_another_end_are_found() -> None:
 
 
 @pytest.mark.slow
-def test_an_end_that_is_told_nobody_is_found_unless_the_hub_took_nothing_lately() -> None:
+def test_an_end_without_a_notice_is_found_unless_the_hub_accepted_none_lately() -> None:
     end = next(call for call in calls("webhook") if call["state"] == "completed" and call["source"] == "quinn")
     others = [dict(line) for line in calm() if line != end]
     assert broken(others) == {"I-18"}
@@ -158,7 +158,7 @@ def test_an_end_that_is_told_nobody_is_found_unless_the_hub_took_nothing_lately(
 
 
 @pytest.mark.slow
-def test_a_genuine_webhook_that_is_refused_is_found_unless_its_keys_are_of_two_epochs_ago() -> None:
+def test_a_refused_genuine_webhook_is_found_unless_its_keys_are_two_epochs_old() -> None:
     notice = next(call for call in calls("webhook") if call["state"] == "completed" and call["source"] == "quinn")
     lines = [{**line, "status": 401} if dict(line) == notice else dict(line) for line in calm()]
     changed = {"kind": "trouble", "fault": "new-webhook-keys", "agent": None, "said": "", "t": 1.0, "phase": "begins"}
@@ -177,12 +177,12 @@ def test_a_ceremony_that_fires_off_its_schedule_is_found() -> None:
 
 
 @pytest.mark.slow
-def test_a_request_that_was_accepted_and_is_not_on_record_is_found() -> None:
+def test_an_accepted_request_without_a_record_is_found() -> None:
     assert broken(with_lines({"t": 400.0, "kind": "submitted", "correlation_id": "nobody"})) == {"I-22"}
 
 
 @pytest.mark.slow
-def test_a_webhook_taken_while_nothing_could_be_written_is_found() -> None:
+def test_a_webhook_accepted_while_the_disk_was_full_is_found() -> None:
     notice = next(call for call in calls("webhook") if call["state"] == "working")
     full = {"kind": "trouble", "fault": "disk-full", "agent": None, "said": ""}
     before, after = {**full, "t": notice["t"], "phase": "begins"}, {**full, "t": notice["t"], "phase": "ends"}
@@ -192,7 +192,7 @@ def test_a_webhook_taken_while_nothing_could_be_written_is_found() -> None:
 
 
 @pytest.mark.slow
-def test_an_answer_of_500_is_found() -> None:
+def test_a_response_with_500_is_found() -> None:
     look = calls("tasks/get")[0]
     lines = [{**line, "status": 500} if dict(line) == look else dict(line) for line in calm()]
     assert "I-23" in broken(lines)
@@ -211,7 +211,7 @@ def test_an_answer_of_500_is_found() -> None:
         ({"kind": "played", "source": "x", "digest": "a", "again": "b", "wall_s": 0.0, "cpu_s": 0.0}, "I-25"),
     ],
 )
-def test_what_a_line_tells_that_must_not_be_is_found(line: dict[str, Any], rule: str) -> None:
+def test_a_line_that_shows_a_violation_is_found(line: dict[str, Any], rule: str) -> None:
     assert broken(with_lines({"t": 99_999.0, **line})) == {rule}
 
 
@@ -225,7 +225,7 @@ def test_what_a_line_tells_that_must_not_be_is_found(line: dict[str, Any], rule:
         (4.5, "cancel_unconfirmed", False),  # and here before its last
     ],
 )
-def test_a_request_that_ends_of_what_passed_in_a_stall_is_found_unless_that_was_short(
+def test_a_request_that_expired_because_of_a_stall_is_found_unless_the_stall_was_short(
     stalled_s: float, cause: str, found: bool
 ) -> None:
     decided = next(dict(line) for line in calm() if line.get("type") == "OutcomeDecided")
@@ -257,7 +257,7 @@ def test_processes_with_other_hash_seeds_play_the_same_run_and_another_seed_anot
 
 
 @pytest.mark.slow
-def test_a_seed_played_twice_is_told_to_be_the_same() -> None:
+def test_the_two_runs_of_a_seed_are_compared() -> None:
     run = run_seed(STORM.replace(b"20m", b"2m"), "canary.yaml", CEREMONIES, 20)
     assert run.cases["I-25"] == 1
     assert run.violations == ()
@@ -265,11 +265,11 @@ def test_a_seed_played_twice_is_told_to_be_the_same() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("canary", CANARIES, ids=lambda canary: canary.name)
-def test_where_nothing_is_planted_nothing_is_found(canary: Planted) -> None:
+def test_without_a_planted_defect_no_violation_is_found(canary: Planted) -> None:
     assert look_for(canary, first=1, seeds=scaled(3)) == ""
 
 
-def test_what_no_seed_met_is_named() -> None:
+def test_an_invariant_that_no_seed_exercised_is_named() -> None:
     everything = {*KINDS, *(invariant.number for invariant in INVARIANTS)}
     assert set(Coverage(hubs=3).never_met()) == everything
     assert set(Coverage().never_met()) == everything - {*OF_SEVERAL_HUBS, "I-33"}, "one hub shares no ledger"

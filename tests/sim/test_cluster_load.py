@@ -55,7 +55,7 @@ def agent(tmp_path: Path) -> Iterator[str]:
 
 
 def scenario(folder: Path, url: str, seconds: int) -> list[int]:
-    """Writes the scenario. Returns how many requests each of three parts has."""
+    """Writes the scenario. Returns the number of requests in each of three parts."""
     (folder / "load.yaml").write_text(LOAD.format(url=url, seconds=seconds))
     numbers = [number % 3 for number in range(4 * seconds - 1)]
     return [numbers.count(part) for part in range(3)]
@@ -104,9 +104,7 @@ def test_workers_send_a_scenario_in_parts_and_the_report_is_of_all(
         assert worker["load"]["latenessSeconds"]["p50"] is not None
 
 
-def test_a_worker_that_is_lost_is_named_and_its_part_is_not_sent_again(
-    dask: DaskCluster, agent: str, tmp_path: Path
-) -> None:
+def test_a_lost_worker_is_named_and_its_part_is_not_sent_again(dask: DaskCluster, agent: str, tmp_path: Path) -> None:
     wanted = scenario(tmp_path, agent, seconds=20)
     playing = begun(dask, tmp_path)
     until_requests_come(playing, tmp_path)

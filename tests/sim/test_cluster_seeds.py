@@ -1,4 +1,4 @@
-"""Seeds on a real Dask cluster: the report is that of this machine alone, whatever happens to workers."""
+"""Seeds on a real Dask cluster: the report equals that of this machine alone, even if workers are lost."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def results(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def begun(dask: DaskCluster, folder: Path, *more: str, seeds: int = SEEDS) -> subprocess.Popen[str]:
-    """The command with its first result, and so with work on every worker."""
+    """The command, once it has its first result and so work on every worker."""
     with (folder / "out").open("w") as out:
         playing = start(
             words("--cluster", dask.address, *more, seeds=seeds),
@@ -79,7 +79,7 @@ def begun(dask: DaskCluster, folder: Path, *more: str, seeds: int = SEEDS) -> su
     raise AssertionError(lines, ended(playing, folder / "out"))
 
 
-def test_a_worker_is_killed_and_each_seed_has_the_result_of_a_local_run_once(dask: DaskCluster, tmp_path: Path) -> None:
+def test_after_a_killed_worker_each_seed_has_the_result_of_a_local_run_once(dask: DaskCluster, tmp_path: Path) -> None:
     code, out, _ = invoke(tmp_path, *words("--jobs", "2"))
     alone = json.loads(out)
     for name in "abc":
@@ -97,7 +97,7 @@ def test_a_worker_is_killed_and_each_seed_has_the_result_of_a_local_run_once(das
     assert "Remove worker" in dask.log("scheduler")
 
 
-def test_ctrl_c_reports_what_was_played_and_frees_the_cluster(dask: DaskCluster, tmp_path: Path) -> None:
+def test_ctrl_c_reports_the_played_seeds_and_frees_the_cluster(dask: DaskCluster, tmp_path: Path) -> None:
     dask.add("a")
     playing = begun(dask, tmp_path, seeds=5_000)
     os.killpg(playing.pid, signal.SIGINT)
@@ -108,7 +108,7 @@ def test_ctrl_c_reports_what_was_played_and_frees_the_cluster(dask: DaskCluster,
     assert json.loads(out)["seeds"]["played"] == 1, err
 
 
-def test_a_lost_scheduler_ends_with_1_after_what_was_played(dask: DaskCluster, tmp_path: Path) -> None:
+def test_a_lost_scheduler_ends_with_1_after_the_played_seeds(dask: DaskCluster, tmp_path: Path) -> None:
     dask.add("a")
     playing = begun(dask, tmp_path, seeds=5_000)
     dask.kill("scheduler")
@@ -132,7 +132,7 @@ def test_a_cluster_that_cannot_play_is_refused_with_the_next_step(dask: DaskClus
     assert (code, "dask scheduler" in err) == (3, True), err
 
 
-def test_tls_takes_the_certificates_of_dasks_settings_and_tells_no_secret(tmp_path: Path) -> None:
+def test_tls_uses_the_certificates_of_dasks_settings_and_shows_no_secret(tmp_path: Path) -> None:
     files = Authority(tmp_path).client()
     prefix = "DASK_DISTRIBUTED__COMM__"
     tls = {f"{prefix}REQUIRE_ENCRYPTION": "True", f"{prefix}TLS__CA_FILE": files.ca}

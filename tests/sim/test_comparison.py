@@ -1,4 +1,4 @@
-"""Two times of a fleet side by side: what differs by more than chance, and what only one side has."""
+"""Two times of a fleet compared: figures that differ by more than chance, and figures of one side only."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def test_the_same_side_twice_has_no_difference_and_lies_in_its_own_intervals() -
 
 
 @pytest.mark.slow
-def test_chance_alone_is_no_difference() -> None:
+def test_chance_alone_is_not_a_difference() -> None:
     told = [compare(day(2 * n), day(2 * n + 1)) for n in range(20)]
     assert sum(bool(found.beyond(0.0)) for found in told) <= 3, "95 of 100 comparisons of the same fleet say so"
 
 
-def test_what_is_twice_as_slow_differs_in_its_times_alone() -> None:
+def test_a_side_that_is_twice_as_slow_differs_only_in_its_times() -> None:
     found = by_figure(compare(day(1), day(2, slower=2.0)))
     assert {name for name, d in found.items() if d.significant} == {"p50", "p95"}
     relative = found["p50"].relative
@@ -50,14 +50,14 @@ def test_what_is_twice_as_slow_differs_in_its_times_alone() -> None:
     assert verdict_of(found["p50"]) == "off"
 
 
-def test_what_fails_more_often_differs_in_its_success() -> None:
+def test_a_side_that_fails_more_often_differs_in_its_success() -> None:
     found = compare(day(1), day(2, fails=0.3))
     assert {d.measure.name for d in found.differences if d.significant} == {"success_rate"}
     assert [d.measure.name for d in found.beyond(0.2)] == ["success_rate"]
     assert found.beyond(0.5) == ()
 
 
-def test_what_one_side_alone_has_is_said() -> None:
+def test_a_figure_of_one_side_only_is_named() -> None:
     found = compare(day(1, count=5), day(1, count=5, skill="audit"))
     assert {(d.skill, d.measure.name) for d in found.differences} == {("review", "volume"), ("audit", "volume")}
     assert (found.only_a, found.only_b) == ((("quinn", "review"),), (("quinn", "audit"),))
@@ -71,7 +71,7 @@ def test_a_recorded_skill_that_was_not_played_is_a_misfit_however_well_the_other
     assert (off.skill, off.measure.name, off.tasks, verdict_of(off)) == ("audit", "volume", (2, 0), "not played")
 
 
-def test_volume_and_arrivals_are_judged() -> None:
+def test_volume_and_arrivals_are_compared() -> None:
     rng = Random(1)
     by_chance = sorted(rng.uniform(0, 36_000) for _ in range(400))
     recorded = seen(outcome(f"c{n}", at) for n, at in enumerate(by_chance))
@@ -84,12 +84,12 @@ def test_volume_and_arrivals_are_judged() -> None:
     assert compare(recorded, half).verdict is FitVerdict.PARTLY
 
 
-def test_a_figure_without_an_amount_to_measure_it_on_is_left_out() -> None:
+def test_a_figure_without_data_is_left_out() -> None:
     free = seen(outcome(f"c{n}", n) for n in range(5))
     assert "cost" not in by_figure(compare(day(1), free))
 
 
-def test_the_table_says_who_how_many_and_by_how_much() -> None:
+def test_the_table_names_the_figure_its_samples_and_its_difference() -> None:
     (p50, *_) = rows(compare(day(1), day(2, slower=2.0)), fit=False)
     assert p50[:3] == ("quinn/review", "p50", "400 / 400")
     assert p50[5].startswith("+")

@@ -1,4 +1,4 @@
-"""The scenarios on the pages of the documentation are as the pages say."""
+"""The scenarios on the pages of the documentation have the results that the pages give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys of a run's agents: let in by one door each, and told of wherever they stray."""
+"""The keys of a run's agents: each is valid at one agent, and is reported in any other place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def variable(keys: FleetKeys, agent: str) -> str:
     return keys.entry(agent).credentials_env or ""
 
 
-def test_each_agent_lets_in_who_has_its_own_key_and_the_hub_finds_them_in_the_environment(keys: FleetKeys) -> None:
+def test_each_agent_accepts_its_own_key_and_the_hub_finds_them_in_the_environment(keys: FleetKeys) -> None:
     with keys.handed_over():
         shown = [(b"x-api-key", key_of(keys, "quinn").encode())]
         assert keys.door("quinn").admit(shown) == "hub"
@@ -38,7 +38,7 @@ def test_each_agent_lets_in_who_has_its_own_key_and_the_hub_finds_them_in_the_en
     assert {name for name in before if name not in os.environ} == {variable(keys, "quinn"), variable(keys, "herald")}
 
 
-def test_a_new_key_is_asked_for_before_the_hub_has_it(keys: FleetKeys) -> None:
+def test_a_new_key_is_required_before_the_hub_has_it(keys: FleetKeys) -> None:
     with keys.handed_over():
         keys.change("quinn")
         assert keys.door("quinn").admit([(b"x-api-key", key_of(keys, "quinn").encode())]) is None
@@ -46,7 +46,7 @@ def test_a_new_key_is_asked_for_before_the_hub_has_it(keys: FleetKeys) -> None:
         assert keys.door("quinn").admit([(b"x-api-key", key_of(keys, "quinn").encode())]) == "hub"
 
 
-def test_a_key_that_strays_is_told_of_and_one_in_its_place_is_not(keys: FleetKeys) -> None:
+def test_a_key_in_a_wrong_place_is_reported_and_one_in_its_place_is_not(keys: FleetKeys) -> None:
     with keys.handed_over():
         key = key_of(keys, "quinn")
     call = Request(method="POST", url="http://quinn.sim:8000/a2a", headers={"x-api-key": key})
@@ -63,7 +63,7 @@ def test_a_key_that_strays_is_told_of_and_one_in_its_place_is_not(keys: FleetKey
     assert keys.strayed == ["the key of quinn was sent to herald", stood, stood, stood, "a key stood in the ledger"]
 
 
-def test_a_recording_counts_the_lines_in_which_a_key_stands(keys: FleetKeys) -> None:
+def test_a_recording_counts_the_lines_that_contain_a_key(keys: FleetKeys) -> None:
     recorder = Recorder(io.StringIO())
     with keys.handed_over():
         recorder.write(1.0, "complaint", said=f"{key_of(keys, 'quinn')} was refused")

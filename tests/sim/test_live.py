@@ -77,7 +77,7 @@ def problems(text: str, rate: str) -> str:
 
 @pytest.mark.sockets
 @pytest.mark.slow
-async def test_a_scenario_is_played_over_http_with_traffic_and_ceremonies_so_many_times_as_fast(tmp_path: Path) -> None:
+async def test_a_scenario_is_played_over_http_with_traffic_and_ceremonies_faster_than_real_time(tmp_path: Path) -> None:
     began, began_own_s = time.perf_counter(), own_time_s()
     found, lines = await played(FAST, tmp_path, "x60")
     took_s, took_own_s = time.perf_counter() - began, own_time_s() - began_own_s
@@ -86,12 +86,12 @@ async def test_a_scenario_is_played_over_http_with_traffic_and_ceremonies_so_man
     assert fleet["requests"] == fleet["outcomes"]
     assert 60 <= (fleet["requests"] or 0) <= 100
     assert (fleet["questions"] or 0) == fleet["answered"] != 0
-    (rounds,) = found.ceremonies  # a round that takes a minute, a second here, is not begun again meanwhile
+    (rounds,) = found.ceremonies  # a round that takes a minute, a second here, does not begin again meanwhile
     assert rounds.fired >= 1
     assert 2 <= rounds.fired + rounds.skipped <= 3
     assert took_s >= 3.0
     assert took_own_s < 60.0
-    assert (found.figures["ava"]["p50"] or 9.0) < 5.0  # what an agent takes is the machine's time
+    assert (found.figures["ava"]["p50"] or 9.0) < 5.0  # the work of an agent takes the machine's time
     assert {trouble.fault: trouble.hits > 0 for trouble in found.troubles} == {
         "slow-answers": True,
         "doubled-webhooks": True,
@@ -105,7 +105,7 @@ async def test_a_scenario_is_played_over_http_with_traffic_and_ceremonies_so_man
 
 @pytest.mark.sockets
 @pytest.mark.slow
-async def test_a_real_agent_is_asked_by_its_address_and_what_is_too_slow_is_canceled(tmp_path: Path) -> None:
+async def test_a_real_agent_is_called_by_its_address_and_slow_work_is_canceled(tmp_path: Path) -> None:
     async with reference_agent().serving() as url:
         text = f"""
 name: outside
@@ -170,7 +170,7 @@ traffic:
 
 @pytest.mark.sockets
 @pytest.mark.slow
-async def test_a_conversation_that_goes_on_after_the_traffic_is_waited_for(tmp_path: Path) -> None:
+async def test_a_conversation_that_continues_after_the_traffic_is_awaited(tmp_path: Path) -> None:
     found, _ = await played(TALK, tmp_path, "real")
     assert found.result is Result.OK, [v for v in found.verdicts if v.violations]
     assert found.figures["fleet"]["outcomes"] == 2
@@ -179,7 +179,7 @@ async def test_a_conversation_that_goes_on_after_the_traffic_is_waited_for(tmp_p
 
 @pytest.mark.sockets
 @pytest.mark.slow
-async def test_a_run_on_the_real_clock_carries_its_real_start_unless_its_scenario_says_when(tmp_path: Path) -> None:
+async def test_a_run_on_the_real_clock_has_its_real_start_unless_its_scenario_names_one(tmp_path: Path) -> None:
     before = SystemClock().now()
     now = TALK.replace("start: 2026-03-02T00:00:00Z\n", "").replace("ava", "eva").replace("turns: 2, pause: 2s", "")
     found, lines = await played(now, tmp_path, "real")
@@ -190,7 +190,7 @@ async def test_a_run_on_the_real_clock_carries_its_real_start_unless_its_scenari
     assert found.as_json()["startedAt"] == found.began.isoformat()
 
 
-def test_a_time_of_day_that_the_real_clock_does_not_reach_in_the_run_is_refused_at_its_place() -> None:
+def test_a_time_of_day_outside_a_run_on_the_real_clock_is_refused_with_its_place() -> None:
     later = (SystemClock().now() + timedelta(hours=2)).strftime("%H:%M")
     text = TALK.replace("start: 2026-03-02T00:00:00Z\n", "").replace("duration: 1s", "duration: 24h")
     text = f'{text}weather:\n  - {{fault: slower, agent: ava, at: "{later}"}}\n'
@@ -202,7 +202,7 @@ def test_a_time_of_day_that_the_real_clock_does_not_reach_in_the_run_is_refused_
 
 @pytest.mark.sockets
 @pytest.mark.slow
-async def test_nobody_asks_any_more_once_a_run_is_stopped(tmp_path: Path) -> None:
+async def test_a_stopped_run_sends_no_further_request(tmp_path: Path) -> None:
     wanted, _ = parse_scenario(TALK.replace("1s", "1h").replace("1ms", "300ms").replace("2/s", "20/s"), "talk.yaml")
     file = io.StringIO()
     run = LiveSimulation(wanted, Recorder(file), REAL, tmp_path, ceremonies={}, settle_s=5.0)
@@ -217,7 +217,7 @@ async def test_nobody_asks_any_more_once_a_run_is_stopped(tmp_path: Path) -> Non
 
 
 @pytest.mark.sockets
-async def test_an_agent_that_is_not_there_is_said_before_any_traffic(
+async def test_an_unreachable_agent_is_reported_before_any_traffic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fleetsim.sim.live.CARDS_S", 0.5)
@@ -237,7 +237,7 @@ def test_a_real_agent_has_no_virtual_time_and_behaves_as_it_does() -> None:
         parse_scenario(SMALL.replace("    streaming: false", "    apiKeyEnv: KEY"), "mine.yaml")
 
 
-def test_a_key_that_is_not_set_is_said_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unset_key_is_reported_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REF_KEY", raising=False)
     text = (
         "name: a\nduration: 1s\nfleet:\n  ref:\n    url: http://h:9\n    apiKeyEnv: REF_KEY\n    skills: {echo: {}}\n"
@@ -248,7 +248,7 @@ def test_a_key_that_is_not_set_is_said_with_its_place(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("fault", ["agent-restart", "hub-restart", "hub-dies-writing", "disk-full"])
-def test_trouble_that_real_time_has_not_is_refused_with_its_place(fault: str) -> None:
+def test_trouble_that_real_time_cannot_have_is_refused_with_its_place(fault: str) -> None:
     text = f"{SMALL}weather:\n  - {{fault: {fault}}}\n"
     line = text.splitlines().index(f"  - {{fault: {fault}}}") + 1
     assert f"mine.yaml:{line}:" in problems(text, "x10")
@@ -256,7 +256,7 @@ def test_trouble_that_real_time_has_not_is_refused_with_its_place(fault: str) ->
     assert "a mix draws" in problems(f"{SMALL}mix: {{scale: 1}}\n", "real")
 
 
-def test_a_clock_is_virtual_real_or_so_many_times_as_fast() -> None:
+def test_a_clock_is_virtual_real_or_a_multiple_of_real_time() -> None:
     assert [str(ClockRate.read(text)) for text in ("virtual", "real", "x1", "x60", "x2.5")] == [
         "virtual",
         "real",
@@ -270,7 +270,7 @@ def test_a_clock_is_virtual_real_or_so_many_times_as_fast() -> None:
 
 
 @pytest.mark.parametrize("worked", [False, True], ids=["stopped", "busy"])
-async def test_a_clock_stands_still_while_the_process_is_kept_from_running_and_not_while_it_works(
+async def test_a_clock_stops_while_the_process_cannot_run_and_not_while_it_works(
     worked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -291,7 +291,7 @@ async def test_a_clock_stands_still_while_the_process_is_kept_from_running_and_n
         running.cancel()
 
 
-async def test_whoever_sleeps_on_a_paced_clock_wakes_when_it_is_set_and_not_before_the_run_begins() -> None:
+async def test_a_sleeper_on_a_paced_clock_wakes_when_it_is_set_and_not_before_the_run_begins() -> None:
     clock = RunClock(ClockRate.read("x1000"))
     paced = PacedClock(scenario().start, clock)
     async with asyncio.TaskGroup() as group:

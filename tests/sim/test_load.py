@@ -1,4 +1,4 @@
-"""What a load test says: percentiles that are true, time that counts from when a request was due, and who was slow."""
+"""The report of a load test: exact percentiles, times from the moment a request was due, and the limiting side."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def counted(rows: list[RunEvent], clock: str) -> LoadMetrics | None:
     return load_of(Run.of(RecordingLine(number, row.t, row) for number, row in enumerate([start, *rows], 1)))
 
 
-def test_of_nothing_there_are_no_percentiles() -> None:
+def test_without_requests_there_are_no_percentiles() -> None:
     assert counted([], "real") is None
     assert counted(asked(1.0), "virtual") is None
 
 
-def test_a_sender_that_stood_still_hides_nothing() -> None:
-    """One request a tenth of a second; the fleet, and the sender with it, stands still for the last second of ten."""
+def test_a_sender_that_stood_still_hides_no_delay() -> None:
+    """A request each tenth of a second; the fleet, and the sender with it, stands still for the last second of ten."""
 
     def rows() -> Iterator[list[RunEvent]]:
         for number in range(90):
@@ -80,7 +80,7 @@ def test_a_sender_that_stood_still_hides_nothing() -> None:
     assert found.limit.side == "caller"
 
 
-def test_who_keeps_up_is_not_warned_of_and_errors_are_counted_by_kind() -> None:
+def test_a_sender_that_keeps_up_causes_no_warning_and_errors_are_counted_by_kind() -> None:
     refused: list[RunEvent] = [SubmitRefused(t=3.0, skill="a", why="no agent", due_s=3.0, late_s=0.0)]
     found = load([*[asked(n / 10) for n in range(98)], asked(9.9, outcome="failed"), refused])
     assert found.limit.side == "agent"
@@ -88,7 +88,7 @@ def test_who_keeps_up_is_not_warned_of_and_errors_are_counted_by_kind() -> None:
     assert found.errors == {"failed": 1, "refused: no agent": 1}
 
 
-def test_a_rate_that_was_not_reached_is_said() -> None:
+def test_a_rate_that_was_not_reached_is_reported() -> None:
     found = load([asked(n / 10, late_s=n / 50) for n in range(100)])
     assert found.meant == 10.0
     assert found.sent < 8.5
@@ -96,7 +96,7 @@ def test_a_rate_that_was_not_reached_is_said() -> None:
     assert found.as_json()["senderBehind"] == found.limit.seen
 
 
-def test_fleetsim_is_blamed_by_its_share_of_the_delay_alone() -> None:
+def test_fleetsim_is_named_as_the_limit_by_its_share_of_the_delay_only() -> None:
     def limited(agent_s: float) -> str:
         rows = [asked(n / 10, late_s=0.6 if n % 50 == 0 else 0.016, took_s=agent_s) for n in range(100)]
         return load(rows).limit.side
@@ -105,12 +105,12 @@ def test_fleetsim_is_blamed_by_its_share_of_the_delay_alone() -> None:
     assert limited(0.05) == "caller"
 
 
-def test_time_that_passed_in_the_hub_is_not_taken_for_the_agents() -> None:
+def test_time_spent_in_the_hub_is_not_counted_as_the_agents() -> None:
     assert load([asked(1.0, took_s=4.0, agent_s=1.0)]).limit.side == "hub"
     assert load([asked(1.0, took_s=4.0, agent_s=3.0)]).limit.side == "agent"
 
 
-def test_time_on_the_network_is_known_where_the_agent_shows_when_it_worked() -> None:
+def test_time_on_the_network_is_known_if_the_agent_reports_when_it_worked() -> None:
     worked = AgentTaskEnded(
         t=2.0, agent="a", task_id="t", correlation_id="1.0", begun_s=1.5, ended_s=1.75, ended="completed",
         text="", chars=0, cost_usd=None, answers=(),

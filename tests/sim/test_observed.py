@@ -1,4 +1,4 @@
-"""One shape of what was seen, whether the ledger tells it or events do."""
+"""Observations have one form, from the ledger or from events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.ledger.ledgers import START, at, card, outcome, question, record, run
 
 
 async def _work(ledger: Ledger) -> None:
-    """One request of a ceremony; one with a question answered after 30 s; one whose question nobody answers."""
+    """A request of a ceremony, one with a question answered after 30 s, and one with an unanswered question."""
     await ledger.accept([record("fired")], run=run())
     await ledger.accept([replace(record("asked"), accepted_at=at(10)), replace(record("waits"), accepted_at=at(20))])
     sent = replace(record("asked"), accepted_at=at(10), dialect="1.0", streaming=True, push=False)
@@ -39,7 +39,7 @@ async def _work(ledger: Ledger) -> None:
         await ledger.close(replace(outcome(name, ended=begun + 5), started_at=at(begun), chunks=3))
 
 
-def test_a_ledger_tells_what_ended_while_a_hub_has_it_open(tmp_path: Path) -> None:
+def test_a_ledger_that_a_hub_has_open_yields_the_ended_requests(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
 
     async def look() -> None:
@@ -59,7 +59,7 @@ def test_a_ledger_tells_what_ended_while_a_hub_has_it_open(tmp_path: Path) -> No
     asyncio.run(look())
 
 
-def test_reading_a_ledger_changes_and_makes_nothing(tmp_path: Path) -> None:
+def test_reading_a_ledger_changes_and_creates_nothing(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
 
     async def make() -> None:
@@ -78,7 +78,7 @@ def test_reading_a_ledger_changes_and_makes_nothing(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_what_is_no_ledger_or_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_or_wrong_ledger_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(LedgerDamaged, match=r"notes\.txt"):
         asyncio.run(of_ledger(tmp_path / "notes.txt", since=START))
@@ -116,7 +116,7 @@ _REPLICAS = ScenarioStarted(
 )
 
 
-def test_events_tell_the_same_and_replicas_are_one_agent() -> None:
+def test_events_yield_the_same_and_replicas_are_one_agent() -> None:
     found = of_run(Run.of_events([_REPLICAS, *_told()]), "run.jsonl")
     assert [(one.agent, one.chunks) for one in found.outcomes] == [("quinn", 2)]
     assert found.agents == {"quinn": ObservedAgent(dialect="1.0", streaming=True, push=True)}
@@ -125,7 +125,7 @@ def test_events_tell_the_same_and_replicas_are_one_agent() -> None:
 
 
 @pytest.mark.parametrize(("streaming", "told", "push"), [(True, [], True), (False, [], False), (False, _told(), True)])
-def test_webhooks_that_a_card_factss_count_if_they_came_or_nobody_asked_for_any(
+def test_webhooks_on_a_card_count_if_they_came_or_none_was_requested(
     streaming: bool, told: list[Event], push: bool
 ) -> None:
     cards = {"quinn": ObservedAgent(dialect="1.0", streaming=streaming, push=True)}
@@ -133,6 +133,6 @@ def test_webhooks_that_a_card_factss_count_if_they_came_or_nobody_asked_for_any(
     assert found.agents["quinn"].push is push
 
 
-def test_of_events_only_requests_of_the_time_asked_for_count() -> None:
+def test_only_requests_within_the_time_are_taken_from_events() -> None:
     found = of_run(Run.of_events(_told()), "hub", since=at(1))
     assert (found.outcomes, found.questions, found.scheduled) == ((), (), frozenset())

@@ -1,4 +1,4 @@
-"""What people write in a scenario means what it says."""
+"""Quantities as people write them in a scenario."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_span_is_the_sum_of_its_parts(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["30", "s", "", "-1s", "1 h", "1y", "400d", 30, None, "1h,5m"])
-def test_what_is_no_span_is_refused(text: object) -> None:
+def test_a_malformed_span_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="must be"):
         seconds_of(text)
 
@@ -44,12 +44,12 @@ def test_a_span_is_shown_in_at_most_two_units(seconds: float, text: str) -> None
 
 
 @pytest.mark.parametrize(("text", "rate"), [("12/h", 12 / 3_600), ("3/m", 0.05), ("0.5/s", 0.5), ("6 / d", 6 / 86_400)])
-def test_a_rate_is_so_many_a_second(text: str, rate: float) -> None:
+def test_a_rate_is_a_number_a_second(text: str, rate: float) -> None:
     assert per_second(text) == pytest.approx(rate)
 
 
 @pytest.mark.parametrize("text", ["0/h", "12", "h", "12/y", 12])
-def test_what_is_no_rate_is_refused(text: object) -> None:
+def test_a_malformed_rate_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="must be a rate"):
         per_second(text)
 
@@ -63,7 +63,7 @@ def test_a_time_of_day_is_the_first_after_the_start() -> None:
 
 
 @pytest.mark.parametrize("text", ["24:00", "9:00", "noon", 14])
-def test_what_is_no_moment_is_refused(text: object) -> None:
+def test_a_malformed_moment_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="must be a time of day"):
         Moment.read(text)
 
@@ -78,9 +78,7 @@ def test_what_is_no_moment_is_refused(text: object) -> None:
         ({"quantiles": ["0s", "10s", "30s"]}, 10, 28),
     ],
 )
-def test_amounts_are_drawn_from_the_distribution_that_is_written(
-    spread: dict[str, object], p50: float, p95: float
-) -> None:
+def test_amounts_are_drawn_from_the_written_distribution(spread: dict[str, object], p50: float, p95: float) -> None:
     rng = random.Random(7)
     amounts = sorted(SpanSpread.model_validate(spread).draw(rng) for _ in range(20_000))
     assert percentile(amounts, 0.5) == pytest.approx(p50, rel=0.05)

@@ -1,4 +1,4 @@
-"""The report of a run as files: what a colleague, a CI system and a browser get."""
+"""The report of a run as files: for a colleague, a CI system and a browser."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def report(lines: list[dict[str, Any]] | None = None) -> SimulationReport:
 
 
 def hostile() -> list[dict[str, Any]]:
-    """The same run, in which every agent gives a reason that would be obeyed if it were not escaped."""
+    """The same run with a reason from every agent that would act as markup if it were not escaped."""
     lines: list[dict[str, Any]] = json.loads(json.dumps(run()))
     for line in lines:
         if line["kind"] == "event" and line["type"] == "OutcomeDecided":
@@ -75,13 +75,13 @@ class Page(HTMLParser):
         self.attributes |= {name for name, _ in attrs}
 
 
-def test_the_same_ceremony_slots_of_two_ceremonies_are_not_taken_for_one() -> None:
+def test_equal_slots_of_two_ceremonies_are_counted_separately() -> None:
     (slots,) = [verdict for verdict in report().verdicts if verdict.invariant.number == "I-06"]
     assert slots.cases == 2 * len(timeline_of(report().run).ceremonies["herald.digest"]) > 4
     assert slots.violations == ()
 
 
-def test_junit_has_a_case_for_each_expectation_and_rule_and_says_what_when_who_and_how_to_replay() -> None:
+def test_junit_has_a_case_for_each_expectation_and_rule_with_agent_time_and_replay_command() -> None:
     suite = ET.fromstring(FORMATS["junit"](report()))[0]
     cases = {case.get("name"): case for case in suite.iter("testcase")}
     assert len(cases) == len(report().verdicts) + 2 == int(suite.get("tests", ""))
@@ -103,13 +103,13 @@ def test_junit_has_a_case_for_each_expectation_and_rule_and_says_what_when_who_a
         ("undeliverable == 0", r"\d+ x undeliverable at quinn, first at 00:1\d:\d\d amid agent-down of quinn"),
     ],
 )
-def test_a_broken_expectation_says_who_and_when_and_amid_what(expect: str, first: str) -> None:
+def test_a_broken_expectation_names_the_agent_the_time_and_the_troubles(expect: str, first: str) -> None:
     lines = endings_about(report(), Expectation.read(expect))
     assert re.fullmatch(first, next(lines))
     assert re.match(r"  \w+ [0-9a-f-]{36}: ", next(lines))
 
 
-def test_moments_are_on_the_clock_of_the_scenario_and_have_a_day_where_it_is_another() -> None:
+def test_moments_are_on_the_clock_of_the_scenario_with_the_day_if_it_differs() -> None:
     lines: list[dict[str, Any]] = json.loads(json.dumps(run()))
     for start, told in (
         ("2026-03-02T23:45:00Z", "first at 23:5"),
@@ -119,7 +119,7 @@ def test_moments_are_on_the_clock_of_the_scenario_and_have_a_day_where_it_is_ano
         assert told in next(endings_about(report(lines), Expectation.read("success_rate == 100%")))
 
 
-def test_an_agent_whose_name_only_looks_like_a_replicas_is_counted_by_itself() -> None:
+def test_an_agent_with_a_name_like_a_replica_is_counted_by_itself() -> None:
     lines: list[dict[str, Any]] = json.loads(json.dumps(run()).replace('"archivist"', '"quinn-2"'))
     expect = Expectation.read("quinn.p95 < 1s")
     told = endings_about(report(lines), expect)
@@ -130,7 +130,7 @@ def test_an_agent_whose_name_only_looks_like_a_replicas_is_counted_by_itself() -
     )
 
 
-def test_the_slowest_are_told_slowest_first() -> None:
+def test_the_slowest_requests_are_listed_slowest_first() -> None:
     ended = [ending.outcome for ending in report().endings if ending.outcome.agent == "quinn"]
     slow = max(ended, key=lambda outcome: outcome.duration_ms)
     lines = list(endings_about(report(), Expectation.read("quinn.duration_p95 < 1s")))
@@ -138,11 +138,11 @@ def test_the_slowest_are_told_slowest_first() -> None:
     assert len(lines) == 6
 
 
-def test_json_is_the_report_as_a_document() -> None:
+def test_the_json_report_contains_the_whole_report() -> None:
     assert json.loads(FORMATS["json"](report())) == json.loads(json.dumps(report().as_json()))
 
 
-def test_the_page_stands_for_itself() -> None:
+def test_the_html_report_needs_no_other_file() -> None:
     text = FORMATS["html"](report())
     page = Page(text)
     assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
@@ -154,7 +154,7 @@ def test_the_page_stands_for_itself() -> None:
     assert "prefers-color-scheme:dark" in text
 
 
-def test_what_agents_and_scenarios_say_is_never_markup() -> None:
+def test_texts_of_agents_and_scenarios_are_never_markup() -> None:
     calm, marked = Page(FORMATS["html"](report())), FORMATS["html"](report(hostile()))
     assert set(Page(marked).tags) <= set(calm.tags)
     assert "&lt;script&gt;alert(1)" in marked
@@ -162,7 +162,7 @@ def test_what_agents_and_scenarios_say_is_never_markup() -> None:
     ET.fromstring(FORMATS["junit"](report(hostile())))
 
 
-def test_the_charts_show_what_happened_and_when() -> None:
+def test_the_charts_show_events_and_their_times() -> None:
     timeline = timeline_of(report().run)
     assert sum(sum(counts.values()) for counts in timeline.outcomes.values()) == report().figures["fleet"]["outcomes"]
     assert timeline.in_flight[-1][1] == 0
@@ -193,5 +193,5 @@ def test_annotations_of_a_hostile_run_are_one_command_each() -> None:
 
 
 @pytest.mark.parametrize("lasts_s", [2.0, 30.0, 300.0, 3_600.0, 90_000.0])
-def test_the_axis_has_marks_whatever_the_length_of_the_run(lasts_s: float) -> None:
+def test_the_axis_has_marks_for_any_length_of_the_run(lasts_s: float) -> None:
     assert 2 <= len(Axis(Timeline(ends_s=lasts_s)).ticks) <= TICKS_MAX + 1

@@ -1,4 +1,4 @@
-"""What a scenario file may hold, and what is said of one that is wrong."""
+"""The content of a scenario file, and the errors of a wrong one."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from tests.sim.scenes import SMALL
         ("seed: -1", "0"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(line: str, said: str) -> None:
+def test_an_error_is_reported_with_its_place(line: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_scenario(f"{SMALL}{line}\n", "small.yaml")
     assert said in str(caught.value)
     assert str(caught.value).startswith(f"small.yaml:{len(SMALL.splitlines()) + 1}:")
 
 
-def test_a_scenario_has_its_replicas_under_names_of_their_own() -> None:
+def test_the_replicas_of_an_agent_have_names_of_their_own() -> None:
     wanted, _ = parse_scenario(SMALL.replace("  herald:\n", "  herald:\n    replicas: 2\n"), "small.yaml")
     assert [name for name, _ in wanted.agents] == ["quinn", "herald-1", "herald-2", "archivist"]
     assert wanted.replicas_of("herald") == ("herald-1", "herald-2")
     assert wanted.replicas_of("quinn") == ("quinn",)
 
 
-def test_traffic_for_a_skill_that_nobody_offers_is_refused() -> None:
+def test_traffic_for_a_skill_without_an_agent_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"'reviews'.*'review'"):
         parse_scenario(SMALL.replace("skill: review,", "skill: reviews,"), "small.yaml")
 
 
 @pytest.mark.parametrize("name", sorted(shipped_scenarios()))
-def test_a_shipped_scenario_is_right_and_says_what_it_teaches(name: str) -> None:
+def test_a_shipped_scenario_is_valid_and_has_a_description(name: str) -> None:
     source, text, folder = read_scenario(name)
     wanted, written = parse_scenario(text, source)
     assert wanted.name == name
@@ -58,11 +58,11 @@ def test_a_shipped_scenario_is_right_and_says_what_it_teaches(name: str) -> None
     ceremonies_of(wanted, written, folder)
 
 
-def test_there_are_at_least_eight_of_them() -> None:
+def test_at_least_eight_scenarios_are_shipped() -> None:
     assert len(shipped_scenarios()) >= 8
 
 
-def test_a_scenario_that_is_not_there_names_the_nearest() -> None:
+def test_an_unknown_scenario_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"'quiet-dya'.*'quiet-day'"):
         read_scenario("quiet-dya")
 

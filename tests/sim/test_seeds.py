@@ -1,4 +1,4 @@
-"""Many seeds of a scenario, through any executor: added up, told in order, and the wrong one cut down to a file."""
+"""Many seeds of a scenario on any executor: results in order, totals, and a failing scenario cut down to a file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ expect:
 
 
 @pytest.mark.slow
-def test_seeds_are_told_in_their_order_and_what_they_met_is_added_up() -> None:
+def test_seeds_are_reported_in_their_order_and_their_counts_are_added_up() -> None:
     here, coverage = Here(), Coverage()
     for run in run_seeds(here, TINY, "tiny.yaml", {}, first=5, seeds=4):
         coverage.add(run)
@@ -68,7 +68,7 @@ def test_the_report_names_the_seeds_of_each_worker_of_a_cluster() -> None:
 
 
 @pytest.mark.slow
-def test_no_more_seeds_are_handed_out_than_are_wanted_soon() -> None:
+def test_only_the_seeds_that_are_needed_soon_are_submitted() -> None:
     here = Here()
     runs = run_seeds(here, TINY, "tiny.yaml", {}, first=1, seeds=1_000)
     assert next(runs).seed == 1
@@ -89,7 +89,7 @@ def test_a_short_storm_over_a_few_seeds_breaks_no_rule() -> None:
 
 
 @pytest.mark.slow
-def test_the_mix_written_out_is_the_same_run() -> None:
+def test_the_written_mix_of_a_seed_gives_the_same_run() -> None:
     source, text, folder = read_scenario("storm")
     wanted, written = parse_scenario(text, source)
     ceremonies = ceremonies_of(wanted, written, folder)
@@ -125,7 +125,7 @@ BIG = {
 
 
 @pytest.mark.slow
-def test_what_is_cut_down_is_as_small_as_what_breaks_it_and_can_be_read_back() -> None:
+def test_a_cut_down_scenario_is_minimal_and_can_be_read_back() -> None:
     tried: list[str] = []
 
     def breaks(text: str) -> bool:
@@ -146,13 +146,13 @@ def test_what_is_cut_down_is_as_small_as_what_breaks_it_and_can_be_read_back() -
     assert len(tried) == len(set(tried)) + 1 < 120
 
 
-def test_cutting_down_ends_when_it_is_told_to_with_the_smallest_so_far() -> None:
+def test_cutting_down_ends_on_request_with_the_smallest_scenario_so_far() -> None:
     smallest = shrink(BIG, lambda text: "hub-restart" in text, broken_at_s=1_800.0, go_on=lambda tries, _: tries < 2)
     assert smallest["duration"] == "1860s"
     assert len(smallest["weather"]) < 22
 
 
-def test_a_scenario_is_written_so_that_it_is_read_back_the_same() -> None:
+def test_a_written_scenario_is_read_back_unchanged() -> None:
     for name in shipped_scenarios():
         source, text, _ = read_scenario(name)
         wanted, written = parse_scenario(text, source)
@@ -160,14 +160,14 @@ def test_a_scenario_is_written_so_that_it_is_read_back_the_same() -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, 9))
-def test_the_mix_that_any_seed_draws_can_be_read_back(seed: int) -> None:
+def test_the_mix_of_any_seed_can_be_read_back(seed: int) -> None:
     wanted, written = parse_scenario(DRIZZLE, "drizzle.yaml")
     values = with_mix_written(written.value, with_seed(wanted, seed))
     assert parse_scenario(scenario_text(values), "written")[1].value == values
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
-def test_what_a_defect_replaces_is_there_once(defect: Planted) -> None:
+def test_the_text_that_a_defect_replaces_occurs_once(defect: Planted) -> None:
     assert (Path(fleetsim.__file__).parent / defect.file).read_text(encoding="utf-8").count(defect.old) == 1
 
 
@@ -194,7 +194,7 @@ def test_a_planted_defect_is_cut_down_to_a_file_that_finds_it_again(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_seed_that_is_as_it_must_be_breaks_nothing() -> None:
+def test_a_sound_seed_breaks_no_rule() -> None:
     run: SeedRun = run_seed(TINY.replace(b"mix: {scale: 20}", b""), "tiny.yaml", {}, 1)
     assert run.result is Result.OK
     assert run.violations == ()

@@ -1,4 +1,4 @@
-"""Scenarios of several hubs: hubs die, stand still, lose the ledger, and their clocks differ."""
+"""Scenarios of several hubs: hubs die, stand still or lose the ledger, and their clocks differ."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ EACH_MINUTE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", (5, 13, 19, 24, *range(1, 5), *range(6, 13), 14)[: scaled(16, share=4)])
-def test_no_request_is_lost_or_done_twice_whatever_happens_to_one_of_three_hubs_at_a_time(seed: int) -> None:
+def test_no_request_is_lost_or_repeated_whatever_happens_to_one_of_three_hubs_at_a_time(seed: int) -> None:
     weather = WEATHER
     for at in range(1, 15):
         fault, hub = TROUBLES[(at + seed) % 4], (at * 7 + seed) % 3 + 1
@@ -65,7 +65,7 @@ def test_no_request_is_lost_or_done_twice_whatever_happens_to_one_of_three_hubs_
     assert judged.result is Result.OK
 
 
-def test_a_killed_hub_is_replaced_and_a_hub_that_stood_still_sends_nothing_any_more() -> None:
+def test_a_killed_hub_is_replaced_and_a_hub_that_stood_still_sends_nothing_afterwards() -> None:
     weather = "weather:\n" + "".join(
         f"  - {{fault: {fault}, hub: {hub}, at: {at}, lasts: 20s}}\n"
         for fault, hub, at in (("hub-restart", 1, "1m"), ("hub-pause", 2, "2m"), ("hub-cut", 3, "3m"))
@@ -90,7 +90,7 @@ def test_a_killed_hub_is_replaced_and_a_hub_that_stood_still_sends_nothing_any_m
         ("hubs: 2\nweather: [{fault: slower, hub: 1}]", "5:"),
     ],
 )
-def test_hubs_that_make_no_sense_are_refused_with_their_place(written: str, place: str) -> None:
+def test_contradictory_hubs_are_refused_with_their_place(written: str, place: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_scenario(f"name: x\nduration: 1m\nfleet: {{a: {{skills: {{s: {{}}}}}}}}\n{written}\n", "x.yaml")
     assert str(caught.value).startswith(f"x.yaml:{place}")

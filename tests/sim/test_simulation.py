@@ -1,4 +1,4 @@
-"""A whole fleet on virtual time: what happens in a run, and that the same seed brings the same run."""
+"""A whole fleet on virtual time: the events of a run, and equal runs for equal seeds."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_same_seed_gives_the_same_run_in_any_process_and_another_seed_anothe
 
 
 @pytest.mark.parametrize("meanwhile", ["agent-restart", "agent-down"])
-def test_an_agent_that_is_killed_in_the_middle_of_other_trouble_comes_back_once(meanwhile: str) -> None:
+def test_an_agent_that_is_killed_during_other_trouble_comes_back_once(meanwhile: str) -> None:
     weather = [
         Trouble.model_validate({"fault": fault, "at": "2m", "lasts": lasts})
         for fault, lasts in (("agent-restart", "30s"), (meanwhile, "5s"))
@@ -68,17 +68,17 @@ def test_under_each_trouble_every_request_still_has_its_one_outcome(fault: str) 
     assert found.result is Result.OK, [v for v in found.verdicts if v.violations]
     fleet = found.figures["fleet"]
     untold = (fleet["outcomes"] or 0) - (fleet["requests"] or 0)
-    # A hub that dies of having written down a request did not tell of it; it ends all the same.
+    # A hub that dies after it recorded a request published no event for it; the request ends nevertheless.
     assert untold in ({0, 1} if fault == "hub-dies-writing" else {0})
 
 
-def test_trouble_of_every_kind_at_once_loses_nothing() -> None:
+def test_trouble_of_every_kind_at_once_loses_no_request() -> None:
     found = report(scenario(mix=Mix(scale=10.0, off=0.0), people=People(never=0.2, cancel=0.2)))
     assert [v.violations for v in found.verdicts if v.violations] == []
     assert {fault for fault, *_ in found.troubles} >= {"hub-restart", "agent-restart", "disk-full", "lost-webhooks"}
 
 
-def test_trouble_of_every_kind_at_once_loses_nothing_over_http_json() -> None:
+def test_trouble_of_every_kind_at_once_loses_no_request_over_http_json() -> None:
     text = SMALL.replace("  quinn:\n", '  quinn:\n    dialect: "0.3+http"\n').replace('"1.0"', '"1.0+http"')
     lines, _ = run_of(scenario(text, mix=Mix(scale=10.0, off=0.0), people=People(never=0.2, cancel=0.2)))
     found = report_of(recorded(lines))
@@ -88,7 +88,7 @@ def test_trouble_of_every_kind_at_once_loses_nothing_over_http_json() -> None:
     assert {("herald", name) for name in ("SendStreamingMessage", "GetTask")} <= called
 
 
-def test_tasks_of_an_agent_that_is_killed_are_said_to_be_lost_and_by_whom() -> None:
+def test_tasks_of_a_killed_agent_end_lost_with_the_agents_name() -> None:
     killed = Trouble.model_validate({"fault": "agent-restart", "agent": "archivist", "at": "15m", "lasts": "5s"})
     lines, _ = run_of(scenario(duration=1_800.0, weather=[killed]))
     truths = [line for line in lines if line["kind"] == "task" and line["ended"] == "killed"]
@@ -98,7 +98,7 @@ def test_tasks_of_an_agent_that_is_killed_are_said_to_be_lost_and_by_whom() -> N
         assert outcomes[truth["task_id"]]["outcome"] in {"lost", "unknown", "failed"}
 
 
-def test_a_hub_that_is_killed_goes_on_with_what_it_had() -> None:
+def test_a_killed_hub_continues_with_its_requests() -> None:
     lines, _ = run_of(scenario(duration=1_800.0, weather=[Trouble(fault="hub-restart", at=Moment("15m"))]))
     starts = [line for line in lines if line["kind"] == "event" and line["event"]["topic"] == "hub.started"]
     assert len(starts) == 2
@@ -106,7 +106,7 @@ def test_a_hub_that_is_killed_goes_on_with_what_it_had() -> None:
     assert seqs == sorted(seqs)
 
 
-def test_questions_that_nobody_answers_expire() -> None:
+def test_unanswered_questions_expire() -> None:
     settings = scenario().settings
     found = report(
         scenario(duration=1_800.0, people=People(never=1.0), settings=replace(settings, question_ttl_s=600.0))
@@ -116,7 +116,7 @@ def test_questions_that_nobody_answers_expire() -> None:
     assert found.result is Result.OK
 
 
-def test_a_task_that_its_agent_gives_up_on_has_failed_in_truth_too() -> None:
+def test_a_task_that_its_agent_gives_up_has_failed_in_the_agents_record_too() -> None:
     text = """
 name: patient
 duration: 10m
@@ -135,8 +135,11 @@ people: {never: 1}
 @pytest.mark.parametrize(
     ("agent", "ended"),
     [
-        ("{skills: {review: {takes: 5s, asks: 1}}}", "canceled"),  # the hub gives up as the agent's own time is over
-        ("{dialect: '0.1', skills: {review: {takes: 5s, rejects: 1}}}", "failed"),  # 0.1 knows no rejected
+        (
+            "{skills: {review: {takes: 5s, asks: 1}}}",
+            "canceled",
+        ),  # the hub gives up as the agent does
+        ("{dialect: '0.1', skills: {review: {takes: 5s, rejects: 1}}}", "failed"),  # 0.1 has no rejected
     ],
 )
 def test_a_task_ended_as_its_agents_store_has_it(agent: str, ended: str) -> None:
@@ -154,7 +157,7 @@ people: {{never: 1}}
     assert {line["ended"] for line in lines if line["kind"] == "task"} == {ended}
 
 
-def test_each_turn_of_a_conversation_has_its_time_though_the_traffic_is_over() -> None:
+def test_each_turn_of_a_conversation_has_its_time_although_the_traffic_is_over() -> None:
     text = """
 name: talk
 duration: 2m
@@ -168,7 +171,7 @@ traffic:
 
 
 @pytest.mark.parametrize("dialect", sorted(DIALECTS))
-def test_no_stream_stays_open_when_its_request_ended_without_the_agent(dialect: str) -> None:
+def test_no_stream_stays_open_after_its_request_ended_without_the_agent(dialect: str) -> None:
     text = f"""
 name: silent
 duration: 10m
@@ -185,7 +188,7 @@ weather:
     assert [v.violations for v in found.verdicts if v.violations] == []
 
 
-def test_an_answer_whose_reply_never_comes_leaves_nothing_when_its_request_ended() -> None:
+def test_an_answer_without_a_reply_leaves_no_worker_after_its_request_ended() -> None:
     text = """
 name: storm
 duration: "450s"
@@ -200,7 +203,7 @@ weather:
     assert [v.violations for v in report(scenario(text)).verdicts if v.violations] == []
 
 
-def test_an_agent_works_on_no_more_tasks_at_once_than_it_may() -> None:
+def test_an_agent_works_on_at_most_its_number_of_tasks_at_once() -> None:
     text = """
 name: herd
 duration: 10m
@@ -218,7 +221,7 @@ traffic:
 
 
 @pytest.mark.parametrize("dialect", sorted(DIALECTS))
-def test_an_agent_whose_reply_waits_for_the_result_is_not_polled_for_what_is_ready_by_then(dialect: str) -> None:
+def test_a_reply_that_carries_the_result_needs_no_poll(dialect: str) -> None:
     text = f"""
 name: replies
 duration: 10m
@@ -239,12 +242,12 @@ traffic:
     assert (found.figures["quinn/long"]["p50"] or 0) > 5.0
 
 
-def test_cards_are_read_once_in_a_run_in_which_nothing_happens_to_them() -> None:
+def test_cards_are_read_once_in_a_run_without_trouble() -> None:
     lines = run_of(scenario(duration=7_200.0))[0]
     assert [line["event"]["agent"] for line in lines if line.get("type") == "CardFetched"].count("quinn") == 1
 
 
-def test_a_run_in_which_nothing_can_happen_any_more_is_a_deadlock_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_in_which_no_worker_can_continue_is_reported_as_a_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
     async def wait_for_nobody(simulation: Simulation) -> None:
         simulation.recorder.start(simulation.scenario, ClockRate(), {})
         await asyncio.sleep(30.0)
@@ -260,7 +263,7 @@ def test_a_run_in_which_nothing_can_happen_any_more_is_a_deadlock_that_is_told(m
     assert report_of(recorded(lines)).result is Result.VIOLATED
 
 
-def test_a_ceremony_that_is_moved_to_another_zone_fires_by_the_clock_there_and_back_again() -> None:
+def test_a_ceremony_moved_to_another_zone_fires_by_the_clock_there_and_back_again() -> None:
     each_hour = b'id: round\nname: Round\nschedule: "0 * * * *"\nskill: review\ntargets: [quinn]\n'
     moved = Trouble.model_validate({"fault": "new-zone", "at": "1h30m", "lasts": "3h"})
     before = os.environ.get("TZ")
@@ -273,7 +276,7 @@ def test_a_ceremony_that_is_moved_to_another_zone_fires_by_the_clock_there_and_b
     assert os.environ.get("TZ") == before
 
 
-def test_after_new_keys_no_request_is_lost_and_what_was_under_way_is_told_of() -> None:
+def test_after_new_keys_no_request_is_lost_and_running_ones_report_their_end() -> None:
     weather = [
         Trouble.model_validate({"fault": "new-webhook-keys", "at": "10m", "lasts": "2s"}),
         Trouble.model_validate({"fault": "new-api-keys", "at": "20m", "amount": 2}),
@@ -285,7 +288,7 @@ def test_after_new_keys_no_request_is_lost_and_what_was_under_way_is_told_of() -
     assert {line["outcome"] for line in lines if line["kind"] == "outcome"} <= {"completed", "failed"}
 
 
-def test_ceremonies_end_with_the_traffic_and_each_slot_until_then_is_told_of() -> None:
+def test_ceremonies_end_with_the_traffic_and_each_slot_until_then_is_reported() -> None:
     each_minute = b'id: round\nname: Round\nschedule: "* * * * *"\nskill: review\ntargets: [quinn]\n'
     lines, _ = run_of(scenario(duration=290.0), {"round.yaml": each_minute})
     found = report_of(recorded(lines))

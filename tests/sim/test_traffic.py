@@ -1,4 +1,4 @@
-"""When requests come in."""
+"""The moments at which requests arrive."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def moments(start: datetime = START, duration: float = DAY, **written: Any) -> l
     return list(arrivals(traffic, random.Random(3), start=start, duration=duration))
 
 
-def test_steady_traffic_comes_evenly() -> None:
+def test_steady_traffic_arrives_at_equal_intervals() -> None:
     assert moments(rate="4/h", arrivals="steady", duration=3_600.0) == [900.0, 1_800.0, 2_700.0]
 
 
-def test_traffic_by_chance_comes_at_its_rate_in_order() -> None:
+def test_random_traffic_arrives_at_its_rate_in_order() -> None:
     found = moments(rate="100/h")
     assert len(found) == pytest.approx(2_400, rel=0.06)
     assert found == sorted(found)
@@ -33,7 +33,7 @@ def test_traffic_by_chance_comes_at_its_rate_in_order() -> None:
     assert sum(gap > 36 for gap in gaps) / len(gaps) == pytest.approx(0.368, abs=0.03)  # exponential, not even
 
 
-def test_a_curve_says_at_which_hours_it_comes_and_keeps_the_rate() -> None:
+def test_a_curve_distributes_requests_over_the_hours_and_keeps_the_rate() -> None:
     found = moments(rate="100/h", curve=[0, 1, 3, 0])
     assert len(found) == pytest.approx(2_400, rel=0.06)
     quarters = [sum(int(at // (DAY / 4)) == n for at in found) for n in range(4)]
@@ -41,12 +41,12 @@ def test_a_curve_says_at_which_hours_it_comes_and_keeps_the_rate() -> None:
     assert quarters[2] / quarters[1] == pytest.approx(3, rel=0.1)
 
 
-def test_a_curve_is_read_on_the_clock_and_not_from_the_start() -> None:
+def test_the_hours_of_a_curve_are_those_of_the_clock_and_do_not_count_from_the_start() -> None:
     found = moments(start=START.replace(hour=12), rate="100/h", curve=[0, 1])
     assert max(found) < DAY / 2
 
 
-def test_a_burst_comes_within_its_span() -> None:
+def test_a_burst_arrives_within_its_span() -> None:
     found = moments(rate="1/h", arrivals="steady", burst=5, within="10s", duration=2.5 * 3_600)
     assert len(found) == 10
     assert found == sorted(found)
@@ -54,11 +54,11 @@ def test_a_burst_comes_within_its_span() -> None:
     assert all(7_200 <= at <= 7_210 for at in found[5:])
 
 
-def test_traffic_comes_between_its_beginning_and_its_end() -> None:
+def test_traffic_arrives_between_its_beginning_and_its_end() -> None:
     found = moments(rate="60/h", begins="06:00", ends="8h")
     assert found
     assert all(6 * 3_600 <= at < 8 * 3_600 for at in found)
 
 
-def test_a_curve_of_nothing_brings_nothing() -> None:
+def test_an_empty_curve_brings_no_request() -> None:
     assert moments(rate="60/h", curve=[0, 0]) == []

@@ -1,4 +1,4 @@
-"""What a twin is made of: each number by its rule, from what was seen; and the file it is written to."""
+"""The parts of a twin: the rule for each number fitted to the observations, and its file."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_amounts_that_hardly_differ_are_one_amount() -> None:
     assert distribution([0.0, 0.0]) == 0.0
 
 
-def test_what_is_log_normal_is_written_by_its_p50_and_p95() -> None:
+def test_log_normal_amounts_are_written_by_p50_and_p95() -> None:
     rng = Random(1)
     law = distribution([rng.lognormvariate(1.0, 0.5) for _ in range(500)])
     assert isinstance(law, LogNormal)
@@ -72,7 +72,7 @@ def test_what_is_log_normal_is_written_by_its_p50_and_p95() -> None:
     assert law.p95 == pytest.approx(6.19, rel=0.1)
 
 
-def test_what_is_not_keeps_its_quantiles_and_its_mean() -> None:
+def test_other_amounts_are_written_by_their_quantiles_and_mean() -> None:
     rng = Random(1)
     amounts = [rng.choice((1.0, 9.0)) + rng.random() for _ in range(1_000)]
     found = distribution(amounts)
@@ -85,19 +85,19 @@ def test_what_is_not_keeps_its_quantiles_and_its_mean() -> None:
     assert sum(drawn) / len(drawn) == pytest.approx(sum(amounts) / len(amounts), rel=0.05)
 
 
-def test_a_long_tail_takes_as_many_quantiles_as_its_mean_needs() -> None:
+def test_a_long_tail_gets_as_many_quantiles_as_its_mean_needs() -> None:
     amounts = [0.01] * 985 + [float(dear) for dear in range(1, 16)]
     found = distribution(amounts)
     assert isinstance(found, tuple)
     assert len(found) == 201
 
 
-def test_a_handful_of_amounts_is_kept_as_it_is() -> None:
+def test_a_few_amounts_are_kept_as_they_are() -> None:
     assert distribution([5.0, 1.0, 9.0]) == (1.0, 5.0, 9.0)
 
 
 @given(st.lists(st.floats(0.0001, 30 * DAY_S), min_size=2, max_size=50))
-def test_spans_in_words_stay_in_order_and_near_what_they_were(amounts: list[float]) -> None:
+def test_spans_in_words_keep_their_order_and_are_near_the_originals(amounts: list[float]) -> None:
     read = [seconds_of(span(amount)) for amount in sorted(amounts)]
     assert read == sorted(read)
     assert read == pytest.approx(sorted(amounts), rel=0.006, abs=0.0001)
@@ -106,19 +106,19 @@ def test_spans_in_words_stay_in_order_and_near_what_they_were(amounts: list[floa
 @pytest.mark.parametrize(
     ("per_s", "text"), [(20.0, "20/s"), (0.5, "30/m"), (1 / 600, "6/h"), (1 / 864_000, "0.1/d"), (12_345.0, "12340/s")]
 )
-def test_a_rate_is_a_number_of_at_least_one_where_it_can_be(per_s: float, text: str) -> None:
+def test_a_rate_is_written_as_a_number_of_at_least_one_if_possible(per_s: float, text: str) -> None:
     assert rate(per_s) == text
 
 
 @pytest.mark.parametrize(("amount", "text"), [(1e-7, "0.0000001"), (1234567.0, "1235000"), (0.1 + 0.2, "0.3")])
-def test_a_number_is_never_a_power_of_ten(amount: float, text: str) -> None:
+def test_a_number_is_never_written_as_a_power_of_ten(amount: float, text: str) -> None:
     assert number(amount) == text
 
 
 # ------------------------------------------------------------------ a skill
 
 
-def test_success_rejections_and_the_reason_most_often_given_are_those_of_the_agents_own_ends() -> None:
+def test_success_rejections_and_the_commonest_reason_come_from_outcomes_of_the_agent() -> None:
     ends = [outcome(f"ok{n}", n) for n in range(6)]
     ends += [failed("f1"), failed("f2", reason="no token"), failed("f3", reason="no token")]
     ends += [failed("r1", kind=OutcomeKind.REJECTED)]
@@ -131,19 +131,19 @@ def test_success_rejections_and_the_reason_most_often_given_are_those_of_the_age
     assert twin(seen(ends)).others == {"undeliverable (network)": 1}
 
 
-def test_pieces_are_counted_where_nothing_cut_the_answer_short() -> None:
+def test_pieces_are_counted_in_answers_without_a_failure_or_question() -> None:
     ends = [outcome("a", chunks=8), outcome("b", chunks=8), failed("c", chunks=2), outcome("q", chunks=3)]
     asked = [ObservedQuestion(correlation_id="q", answered_s=5.0)]
     assert skill(seen(ends, questions=asked)).chunks == 8.0
 
 
-def test_a_task_that_told_no_cost_cost_nothing_where_others_told_theirs() -> None:
+def test_a_task_without_a_cost_counts_as_free_if_others_report_theirs() -> None:
     ends = [outcome("a", cost_usd=0.4), outcome("b"), failed("c"), failed("r", kind=OutcomeKind.REJECTED)]
     assert skill(seen(ends)).cost == (0.0, 0.0, 0.4)
     assert skill(seen([outcome("a")])).cost is None
 
 
-def test_what_polls_saw_to_end_ended_in_the_pause_before_the_poll() -> None:
+def test_a_task_that_ended_by_a_poll_ended_in_the_pause_before_it() -> None:
     ends = [outcome(f"c{n}", n, took_s=60.0, via=UpdateSource.POLL) for n in range(200)]
     called = ObservedAgent(dialect="0.3", streaming=False, push=False)
     takes = skill(seen(ends, called=called)).takes
@@ -153,14 +153,14 @@ def test_what_polls_saw_to_end_ended_in_the_pause_before_the_poll() -> None:
     assert skill(seen(ends, called=ObservedAgent(streaming=True))).takes == 60.0, "such a poll follows the end at once"
 
 
-def test_tasks_that_nobody_was_asked_about_say_how_long_they_take_if_there_are_enough() -> None:
+def test_enough_tasks_without_a_question_give_the_duration() -> None:
     ends = [outcome(f"c{n}", n, took_s=2.0) for n in range(30)] + [outcome(f"q{n}", n, took_s=8.0) for n in range(9)]
     asked = [ObservedQuestion(correlation_id=f"q{n}", answered_s=5.0) for n in range(9)]
     assert skill(seen(ends, questions=asked)).takes == 2.0
     assert skill(seen(ends[25:], questions=asked)).takes == tuple([2.0] * 5 + [8.0] * 9)
 
 
-def test_questions_give_the_share_that_asks_and_people_their_times() -> None:
+def test_questions_give_the_share_of_tasks_and_the_times_of_people() -> None:
     ends = [outcome(f"c{n}", n) for n in range(10)]
     asked = [ObservedQuestion(correlation_id=f"c{n}", answered_s=60.0) for n in (0, 0, 1)]
     asked += [ObservedQuestion(correlation_id="c2", answered_s=None)]
@@ -175,7 +175,7 @@ def test_questions_give_the_share_that_asks_and_people_their_times() -> None:
     assert (people.cancel, people.cancel_after) == (pytest.approx(1 / 11), 7.0)
 
 
-def test_an_agent_whose_replies_brought_the_result_waits_in_the_twin_too() -> None:
+def test_an_agent_with_results_in_its_replies_replies_late_in_the_twin_too() -> None:
     called = ObservedAgent(dialect="0.3", streaming=False, push=False)
     replied = [outcome(f"c{n}", n, took_s=0.009, via=UpdateSource.REPLY) for n in range(30)]
     assert written(seen(replied, called=called))[1].fleet["quinn"].waits == 3_600.0
@@ -187,17 +187,17 @@ def test_an_agent_whose_replies_brought_the_result_waits_in_the_twin_too() -> No
 # ------------------------------------------------------------------ traffic
 
 
-def test_requests_that_come_by_chance_have_their_rate_and_nothing_else() -> None:
+def test_random_arrivals_have_only_a_rate() -> None:
     rng = Random(3)
     found = traffic(sorted(rng.uniform(0, 3_600) for _ in range(360)), until_s=3_600)
     assert (found.per_s, found.steady, found.burst, found.curve) == (pytest.approx(0.1), False, 1, None)
 
 
-def test_requests_that_come_evenly_are_steady() -> None:
+def test_even_arrivals_are_steady() -> None:
     assert traffic([10.0 * n for n in range(100)], until_s=990).steady
 
 
-def test_bursts_are_told_by_their_size_and_span() -> None:
+def test_bursts_are_found_with_their_size_and_span() -> None:
     rng = Random(3)
     begins = [rng.uniform(0, 36_000) for _ in range(150)]
     found = traffic(sorted(begin + rng.uniform(0, 10) for begin in begins for _ in range(6)), until_s=36_010)
@@ -206,7 +206,7 @@ def test_bursts_are_told_by_their_size_and_span() -> None:
     assert found.per_s * found.burst == pytest.approx(900 / 36_010, rel=0.01)
 
 
-def test_a_day_and_more_has_a_curve_where_its_hours_differ() -> None:
+def test_a_day_or_more_gets_a_curve_if_its_hours_differ() -> None:
     rng = Random(3)
     by_day = [
         day * DAY_S + hour * 3_600 + rng.uniform(0, 3_600)
@@ -222,7 +222,7 @@ def test_a_day_and_more_has_a_curve_where_its_hours_differ() -> None:
     assert traffic(all_day, until_s=3 * DAY_S).curve is None
 
 
-def test_turns_that_wait_for_each_other_are_conversations() -> None:
+def test_turns_that_wait_for_each_other_are_a_conversation() -> None:
     talks = [
         outcome(f"t{n}-{turn}", n * 100 + turn * 20, took_s=5.0, context_id=f"x{n}")
         for n in range(5)
@@ -234,7 +234,7 @@ def test_turns_that_wait_for_each_other_are_conversations() -> None:
     assert (talk.requests, talk.turns, talk.per_s, talk.pause) == (15, 3, pytest.approx(0.01), 15.0)
 
 
-def test_requests_of_ceremonies_are_no_traffic_where_the_ceremonies_fire_too() -> None:
+def test_requests_of_ceremonies_are_not_traffic_if_the_ceremonies_fire_too() -> None:
     found = seen([outcome(f"c{n}", n) for n in range(10)], scheduled=[f"c{n}" for n in range(4)])
     assert [one.requests for one in twin(found).traffic] == [10]
     assert [one.requests for one in twin(found, REVIEW.format("[all]")).traffic] == [6]
@@ -247,7 +247,7 @@ def test_requests_of_a_ceremony_that_fires_no_more_are_traffic() -> None:
         assert [one.requests for one in twin(found, gone).traffic] == [10]
 
 
-def test_nothing_seen_is_refused_with_the_next_step() -> None:
+def test_empty_observations_are_refused_with_the_next_step() -> None:
     with pytest.raises(ConfigError, match="seen") as refused:
         twin(seen([]))
     assert "--since" in (refused.value.hint or "")
@@ -258,7 +258,7 @@ def test_nothing_seen_is_refused_with_the_next_step() -> None:
 # ------------------------------------------------------------------ the file
 
 
-def test_the_file_is_a_scenario_that_says_what_was_fitted() -> None:
+def test_the_file_is_a_scenario_with_comments_about_the_fit() -> None:
     ends = [outcome(f"c{n}", n * 10, took_s=1 + n / 10, cost_usd=0.01 * (1 + n % 3)) for n in range(20)]
     called = ObservedAgent(dialect="1.0", streaming=True, push=False)
     text, scenario = written(seen([*ends, failed("f", 200)], called=called), ceremonies=None)
@@ -270,12 +270,12 @@ def test_the_file_is_a_scenario_that_says_what_was_fitted() -> None:
 
 
 @pytest.mark.parametrize("reason", ["a: b # c", "line\nbreak\x1b[31m", "'\"{}[]", "\u2028- x", "yes"])
-def test_what_an_agent_said_stays_a_text(reason: str) -> None:
+def test_an_agents_text_stays_a_text(reason: str) -> None:
     _, scenario = written(seen([outcome("a"), failed("b", reason=reason)]))
     assert "\n" not in scenario.fleet["quinn"].skills["review"].fails_with
 
 
-def test_names_that_no_scenario_may_have_are_left_out_and_said() -> None:
+def test_names_that_a_scenario_cannot_have_are_left_out_and_reported() -> None:
     ends = [outcome("a"), outcome("b", skill="do this: now"), outcome("c", agent="x y\n# z", skill="s")]
     found = seen(ends)
     text, left_out = twin_text(twin(found), found, name="twin", ceremonies=None, settings={})
@@ -285,6 +285,6 @@ def test_names_that_no_scenario_may_have_are_left_out_and_said() -> None:
 
 
 @pytest.mark.slow
-def test_no_more_is_played_than_tells_the_fit() -> None:
+def test_the_fit_is_tested_with_no_more_requests_than_it_needs() -> None:
     many = [outcome(f"c{n}", n * 1.0) for n in range(6_000)]
     assert twin(seen(many)).duration_s == pytest.approx(2_000, rel=0.01)

@@ -1,6 +1,6 @@
-"""Real agents in a process of their own, that write down what they really did: the truth a caller is held to.
+"""Real agents in a process of their own that record their work: the truth to compare a caller with.
 
-One line per thing done, appended in one system call, keyed by the correlation id the caller sent along.
+One line for each action, appended in one system call, keyed by the correlation id that the caller sent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "rex": {"wire": "0.3", "push": "off", "streaming": False},
     "olly": {"wire": "0.1", "push": "set", "streaming": False},
 }
-"""Agents by name, and how the caller is told to reach them: every dialect, every channel."""
+"""Agents by name with the settings for the caller: every dialect, every channel."""
 
 HASTY: dict[str, dict[str, Any]] = {
     "hana": {},
@@ -47,7 +47,7 @@ HELD_S = (0.0, 0.1, 0.6, 2.5)
 
 
 SENDS = (b'"message/send"', b'"message/stream"', b'"SendMessage"', b'"SendStreamingMessage"', b'"tasks/send')
-"""What a request's first message is sent with; an answer to a question comes by the same."""
+"""The method of a request's first message and of its answers."""
 
 
 class Arrival(NamedTuple):
@@ -68,10 +68,10 @@ class Promise(NamedTuple):
 
 @dataclass
 class Truth:
-    """What the agents did, by correlation id: how often they began, what they said, which answers they got.
+    """The agents' records by correlation id: the number of starts, the texts, and the answers that arrived.
 
-    ``arrived`` are the sends that they got whole, answers among them. ``promised`` are the webhooks that were answered
-    with a 2xx: the state each told, when its answer was there, and whether the reply to the send had left by then.
+    ``arrived`` are the sends that arrived whole, answers among them. ``promised`` are the webhooks that got
+    a 2xx: the state of each, the time of its response, and whether the reply to the send had left by then.
     """
 
     begun: Counter[str] = field(default_factory=Counter)
@@ -82,7 +82,7 @@ class Truth:
 
     @classmethod
     def read(cls, path: Path) -> Truth:
-        """From the agents' own file."""
+        """Read the agents' own file."""
         truth = cls()
         for line in path.read_text().splitlines() if path.exists() else ():
             what, cid, text = json.loads(line)
@@ -100,7 +100,7 @@ class Truth:
 
 
 class Diary:
-    """Where one agent writes down what it did, and what it knows of its sends meanwhile."""
+    """The record of one agent, and its sends that are under way."""
 
     def __init__(self, path: Path) -> None:
         self._out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -109,17 +109,17 @@ class Diary:
         self.replied: set[str] = set()
 
     def tell(self, what: str, cid: str, text: object = "") -> None:
-        """One line."""
+        """Append one line."""
         os.write(self._out, (json.dumps([what, cid, text]) + "\n").encode())
 
 
 class Sender(WebhookSender):
-    """Writes down every webhook that was taken; by then its task has begun."""
+    """Records every accepted webhook; by then its task has begun."""
 
     diary: Diary
 
     async def deliver(self, delivery: Delivery) -> DeliveryResult:
-        """Deliver it, and keep the answer in mind."""
+        """Deliver the webhook, and remember the response."""
         result = await super().deliver(delivery)
         cid = self.diary.request_of.get(delivery.task_id)
         if result.delivered and cid is not None:
@@ -129,7 +129,7 @@ class Sender(WebhookSender):
 
 
 class Telling(Agent):
-    """An agent that writes down what reaches it and which of its webhooks were taken. ``hasty``: one of ``HASTY``."""
+    """An agent that records its requests and its accepted webhooks. ``hasty``: one of ``HASTY``."""
 
     def __init__(self, name: str, diary: Diary, *, hasty: bool, **options: Any) -> None:
         sender = type("Sender", (Sender,), {"diary": diary})
@@ -137,7 +137,7 @@ class Telling(Agent):
         self._diary, self._hasty, self._rng = diary, hasty, random.Random(f"{name}/held")
 
     def mount(self, engine: Engine) -> Any:
-        """The application behind a door that writes down each send, and may hold its answer back."""
+        """The application behind a guard that records each send, and may delay its reply."""
         app = super().mount(engine)
 
         async def door(scope: Scope, receive: Receive, send: Send) -> None:
@@ -173,12 +173,12 @@ class Telling(Agent):
 
 
 def _message_id(message: dict[str, Any]) -> str:
-    """A message of 0.1 has no id: its text stands for it."""
+    """A message of 0.1 has no id: its text replaces it."""
     return str(message.get("messageId") or message["parts"][0].get("text"))
 
 
 async def _body(receive: Receive) -> bytes:
-    """The whole body; none of it if its sender was gone before its end."""
+    """The whole body; none of it if its sender left before its end."""
     body, more = b"", True
     while more:
         message = await receive()
@@ -198,7 +198,7 @@ def _again(body: bytes, receive: Receive) -> Receive:
 
 
 def truthful(name: str, path: Path, hub_port: int, limits: AgentLimits | None = None) -> Agent:
-    """An agent whose skills tell ``path`` what they do."""
+    """An agent whose skills record their work in ``path``."""
     diary = Diary(path)
     allowed = [f"127.0.0.1:{hub_port}"]
     agent = Telling(name, diary, hasty=name in HASTY, allow_webhook=allowed, limits=limits)
@@ -235,13 +235,13 @@ def truthful(name: str, path: Path, hub_port: int, limits: AgentLimits | None = 
 
 
 def own_threads() -> int:
-    """Threads of this process, but for those of pools: these start when first needed, up to the pool's size."""
+    """Threads of this process without those of pools, which start when first needed, up to the pool's size."""
     pools = ("fleetsim-resolver", "asyncio_", "ThreadPoolExecutor")
     return sum(not thread.name.startswith(pools) for thread in threading.enumerate())
 
 
 def _held() -> dict[str, int]:
-    """What this process keeps: tasks of the agents, coroutines and threads."""
+    """Counts of this process: tasks of the agents, coroutines and threads."""
     gc.collect()
     return {
         "tasks": sum(len(thing) for thing in gc.get_objects() if type(thing) is Store),
@@ -298,7 +298,7 @@ class Agents:
         return self
 
     def held(self) -> dict[str, int]:
-        """What the agents' process keeps, by its own word. Blocks until it answers."""
+        """The counts of the agents' process, as it reports them. Blocks until it replies."""
         assert self.said is not None
         os.write(self.hold, b"?")
         found: dict[str, int] = json.loads(self.said.readline())

@@ -1,14 +1,14 @@
-"""Kill -9 a hub in the middle of real work with real agents, again and again; then hold it to what they did.
+"""Kill a hub with -9 during real work with real agents, again and again; then compare it with their records.
 
-A child runs the whole hub on its ledger file and loopback, asks for work, as an A2A client too, answers questions and
-fires ceremonies, and says on a pipe what was accepted. It dies at a random moment, at a named point of the code
-or while it starts; the next one goes on from the same file. The agents live in another process and write
-down every task they really ran. In the end each accepted request must have exactly one outcome, told once;
+A child runs the whole hub on its ledger file and loopback, sends requests, as an A2A client too, answers questions and
+fires ceremonies, and reports on a pipe which requests were accepted. It dies at a random moment, at a named point of
+the code or while it starts; the next one continues from the same file. The agents live in another process and record
+every task they really ran. In the end each accepted request must have exactly one outcome, published once;
 the agents must have run each at most once; no ceremony slot may have fired twice; work must have been
-taken up again within 5 s of each start, not counting when the hub could run and had no processor; every webhook that
+resumed within 5 s of each start, not counting the time in which the hub had no processor; every webhook that
 our receiver answered with a 2xx, by the agents' own list, must show in its request's outcome; every task that ``/a2a``
-answered with must be there under its id and end as its request did; and a request may be ``unknown`` only if the ledger
-itself said, at some kill, that its send was in the air, and its agent could tell us in no way
+returned must exist under its id and end like its request; and a request may be ``unknown`` only if the ledger
+itself recorded, at some kill, that its send was under way, and its agent offered no way to look
 (docs/explanation/ledger.md).
 ``python -m tests.storms.caller_kill --kills 1000``
 """
@@ -85,12 +85,12 @@ LIMITS = LedgerLimits(events_max=10_000_000, outcomes_min=10_000_000)
 
 
 class KillError(AssertionError):
-    """What was found that must not be."""
+    """A problem that a storm found."""
 
 
 @dataclass
 class Ground:
-    """Where a storm takes place, and what is known of it so far."""
+    """The place of a storm, and its results so far."""
 
     folder: Path
     port: int
@@ -117,7 +117,7 @@ class Ground:
 
 
 class Life:
-    """One run of the hub with traffic; ``last`` takes no new work and ends once nothing is open."""
+    """One run of the hub with traffic; ``last`` sends no new work and ends once no request is open."""
 
     def __init__(self, hub: Hub, report: int, seed: int, born: float, *, tasks: Iterable[str], last: bool) -> None:
         self.hub, self.report, self.born, self.last = hub, report, born, last
@@ -131,7 +131,7 @@ class Life:
         os.write(self.report, f"{line}\n".encode())
 
     async def resume(self, owed: set[str]) -> None:
-        """Say when every task that was under way is looked at again."""
+        """Report when every task that was under way has been polled again."""
         while owed:
             tracks = {t.correlation_id: t for t in self.hub.tracker.tracks()}
             owed = {
@@ -164,7 +164,7 @@ class Life:
                 self.say(f"taken {task.task_id} {task.metadata['correlationId']}")
 
     async def see_ends(self) -> None:
-        """Say how each task ended that was taken over ``/a2a`` in any life."""
+        """Report the end of each task that was started over ``/a2a`` in any life."""
         for task_id in self.tasks:
             try:
                 while True:
@@ -245,7 +245,7 @@ def child(
 def spawn(
     ground: Ground, entries: tuple[AgentEntry, ...], die_at: tuple[str, int] | None, *, last: bool = False
 ) -> tuple[int, int]:
-    """Fork a life; its pid and the end of the pipe to read."""
+    """Fork a life; returns its pid and the end of the pipe to read."""
     ground.rng.random()
     reading, writing = os.pipe()
     pid = os.fork()
@@ -263,11 +263,11 @@ def spawn(
         os._exit(code)
 
 
-# ------------------------------------------------------------------ the parent: killing, and looking
+# ------------------------------------------------------------------ the parent: killing and checking
 
 
 def drain(ground: Ground, said: str) -> None:
-    """Take up what a life reported; a line cut off by the kill was not said."""
+    """Read the reports of a life; a line that the kill cut off does not count."""
     for line in said.splitlines(keepends=True):
         what, _, rest = line.rstrip("\n").partition(" ")
         if not line.endswith("\n"):
@@ -288,7 +288,7 @@ def drain(ground: Ground, said: str) -> None:
 
 
 async def _look(ground: Ground) -> None:
-    """Which sends were in the air when it died, by the ledger's own word."""
+    """The sends that were under way when the hub died, by the ledger."""
     async with open_ledger(ground.ledger, clock=VirtualClock(), storage="inline", limits=LIMITS) as ledger:
         for record in await ledger.open_requests():
             if record.phase is Phase.SENDING:
@@ -296,7 +296,7 @@ async def _look(ground: Ground) -> None:
 
 
 def read_all(reading: int, until: bytes | None = None) -> str:
-    """What the child says: until it is gone, or has said ``until``."""
+    """The lines of the child, until it ends or has written ``until``."""
     said = b""
     while (until is None or until not in said) and (more := os.read(reading, 65_536)):
         said += more
@@ -324,7 +324,7 @@ def kill_one(ground: Ground, entries: tuple[AgentEntry, ...]) -> None:
 
 
 def finish(ground: Ground, entries: tuple[AgentEntry, ...], patience_s: float = 60.0) -> None:
-    """A last life, left alone until nothing is open any more."""
+    """A last life, left alone until no request is open."""
     pid, reading = spawn(ground, entries, None, last=True)
     os.set_blocking(reading, False)
     said = b""
@@ -348,7 +348,7 @@ def finish(ground: Ground, entries: tuple[AgentEntry, ...], patience_s: float = 
 
 @dataclass
 class Found:
-    """How requests ended; of those caught in the air by a kill, which are not known and why; and what must not be."""
+    """The ends of requests; the reasons of the unknown ones among those under way at a kill; and the problems."""
 
     ends: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
@@ -359,7 +359,7 @@ class Found:
 
 
 def why_unknown(cid: str, agent: str, truth: Truth) -> str:
-    """The class of a request that is unknown, by what its agent did; "" if it could have been known."""
+    """The class of an unknown request by its agent's record; "" if its end could have been known."""
     if cid not in truth.arrived:
         return "never reached its agent"
     if agent not in NO_LIST:
@@ -370,11 +370,11 @@ def why_unknown(cid: str, agent: str, truth: Truth) -> str:
 
 
 def keep_promises(truth: Truth, outcomes: Mapping[str, Outcome], ground: Ground, found: Found) -> None:
-    """Every 2xx of our receiver, before the request's end, shows in the outcome."""
+    """Every 2xx of our receiver before the request's end shows in the outcome."""
     for cid, promises in truth.promised.items():
         outcome = outcomes.get(cid)
         if outcome is None:
-            continue  # told as lost
+            continue  # ended as lost
         promises = [p for p in promises if p.at <= outcome.ended_at.timestamp()]
         early = [p for p in promises if p.early]
         found.promises += len(promises)
@@ -389,7 +389,7 @@ def keep_promises(truth: Truth, outcomes: Mapping[str, Outcome], ground: Ground,
 
 
 async def check(ground: Ground) -> Found:
-    """Compare what was accepted, what the ledger holds and what the agents did."""
+    """Compare the accepted requests, the ledger and the agents' records."""
     truth, found = Truth.read(ground.folder / "truth"), Found()
     ends, problems = found.ends, found.problems
     async with open_ledger(ground.ledger, clock=VirtualClock(), storage="inline", limits=LIMITS) as ledger:
@@ -427,7 +427,7 @@ async def check(ground: Ground) -> Found:
     problems += [f"no slot between {a} and {b}" for a, b in itertools.pairwise(minutes) if b - a > _MINUTE]
     problems += [f"work was taken up again after {s:.1f} s" for s in ground.resumes if s > RESUME_S_MAX]
     keep_promises(truth, outcomes, ground, found)
-    # Of those that a kill kept us from hearing of there is hardly more than one a kill.
+    # A kill hides hardly more than one acceptance from us.
     may_go = max(0, len(ground.tasks) + ground.ways.total() - AgentLimits().tasks_per_caller_max)
     if len(ground.forgotten) > may_go:
         problems.append(f"{len(ground.forgotten)} tasks of /a2a are forgotten, of {len(ground.tasks)}")
@@ -450,7 +450,7 @@ _MINUTE = timedelta(minutes=1)
 
 
 def storm(kills: int, seed: int, *, life_s: float = 1.2, keep: bool = False) -> str:
-    """That many kills of one hub, each within ``life_s`` of its start. Raises KillError; returns the figures."""
+    """Kill one hub ``kills`` times, each within ``life_s`` of its start. Raises KillError; returns the figures."""
     folder, good = Path(tempfile.mkdtemp(prefix="kill-")), False
     (folder / "ceremonies").mkdir()
     (folder / "ceremonies" / "tick.yaml").write_text(CEREMONY)

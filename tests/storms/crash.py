@@ -1,9 +1,9 @@
-"""Kill -9 a process in the middle of its work, again and again, and see that its ledger never notices.
+"""Kill a process with -9 during its work, again and again: its ledger must never lose an acknowledged call.
 
-A child plays calls on a real ledger, eight at a time, and reports on a pipe when each begins and when it is
-acknowledged. It dies at a random moment, at a named point of the code, or while it recovers from the kill
-before. The parent then opens the ledger itself: it must open within 5 s and hold every acknowledged call,
-then possibly some that were under way, in order, and nothing else, nothing twice. The next child goes on
+A child makes calls on a real ledger, eight at a time, and reports on a pipe when each begins and when it is
+acknowledged. It dies at a random moment, at a named point of the code, or while it recovers from the previous
+kill. The parent then opens the ledger itself: it must open within 5 s and contain every acknowledged call,
+then possibly some that were under way, in order, and nothing else, nothing twice. The next child continues
 from there on the same file. ``python -m tests.storms.crash --kills 1000``
 """
 
@@ -38,11 +38,11 @@ NAME = "ledger.db"
 
 
 class CrashError(AssertionError):
-    """What was found that must not be."""
+    """A problem that the storm found."""
 
 
 def child(folder: Path, todo: list[Call], report: int, die_at: tuple[str, int] | None) -> None:
-    """Play ``todo``; never returns to the parent's code."""
+    """Make the calls of ``todo``; never returns to the parent's code."""
     left = [die_at[1]] if die_at else [0]
 
     def on_point(point: str) -> None:
@@ -68,7 +68,7 @@ def child(folder: Path, todo: list[Call], report: int, die_at: tuple[str, int] |
 
 
 def spawn(folder: Path, todo: list[Call], die_at: tuple[str, int] | None) -> tuple[int, int]:
-    """Fork a child; its pid and the end of the pipe to read."""
+    """Fork a child; returns its pid and the end of the pipe to read."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:
@@ -84,7 +84,7 @@ def spawn(folder: Path, todo: list[Call], die_at: tuple[str, int] | None) -> tup
 
 
 def kill_one(folder: Path, todo: list[Call], rng: random.Random) -> tuple[str, int, int]:
-    """One life of a child: how it died, how many calls it saw acknowledged and how many it began."""
+    """One life of a child: how it died, and the numbers of its acknowledged and begun calls."""
     way = rng.choices(("random moment", "named point", "during recovery"), (6, 3, 1))[0]
     point = rng.choice(list(POINTS))
     die_at = (point, rng.randrange(POINTS[point])) if way == "named point" else None
@@ -104,7 +104,7 @@ def kill_one(folder: Path, todo: list[Call], rng: random.Random) -> tuple[str, i
 
 
 async def recover(folder: Path, model: Model, todo: list[Call], done: int, begun: int, count: int) -> tuple[int, float]:
-    """Open what the child left: how many of ``todo`` it holds, and how long opening took."""
+    """Open the child's ledger: the number of calls of ``todo`` in it, and the seconds that opening took."""
     began = time.perf_counter()
     async with open_ledger(folder / NAME, clock=VirtualClock(), storage="inline", limits=LIMITS) as ledger:
         await ledger.open_requests()
@@ -119,7 +119,7 @@ async def recover(folder: Path, model: Model, todo: list[Call], done: int, begun
 
 
 def storm(kills: int, seed: int) -> tuple[Counter[str], float]:
-    """That many kills, ten on one ledger before the next; how they came, and the longest opening in seconds."""
+    """Kill ``kills`` times, ten per ledger; returns the kinds of kills and the longest opening in seconds."""
     rng, ways, longest = random.Random(seed), Counter[str](), 0.0
     base = Path(tempfile.mkdtemp(prefix="crash-"))
     try:

@@ -1,8 +1,8 @@
-"""Lose hubs and PostgreSQL under a fleet at work, again and again; then hold the fleet to what its agents did.
+"""Lose hubs and PostgreSQL under a working fleet, again and again; then compare the fleet with its agents' records.
 
 Hubs (``fleetsim up``) share a ledger in a real PostgreSQL, behind HAProxy with the configuration of ``deploy/``.
-Clients ask for work, answer each question twice, cancel, fire ceremonies and follow the events through the proxy; the
-agents' webhooks take the same way. In each round, by chance: hubs are killed, stopped for twice the lease and
+Clients send requests, answer each question twice, cancel, fire ceremonies and follow the events through the proxy; the
+agents' webhooks go the same way. In each round, by chance: hubs are killed, stopped for twice the lease and
 continued, cut from PostgreSQL (refused, silent, or at a commit) or ended by SIGTERM, or PostgreSQL is restarted or
 killed.
 
@@ -90,12 +90,12 @@ CREATE TRIGGER storm AFTER INSERT ON webhooks FOR EACH ROW EXECUTE FUNCTION stor
 
 
 class StormError(AssertionError):
-    """What must not be."""
+    """A rule that was broken."""
 
 
 @dataclass
 class Storm:
-    """The fleet, and what happens to it."""
+    """The fleet, and the faults that it suffers."""
 
     folder: Path
     server: Server
@@ -112,7 +112,7 @@ class Storm:
         await self._lose("kill", hub)
         hub.signal(signal.SIGKILL)
         await hub.ended()
-        if self.rng.random() < 0.5:  # else its next process takes over from it
+        if self.rng.random() < 0.5:  # or its next process takes over from it
             await asyncio.sleep(spread(self.rng, self.lease_s, self.lease_s * 1.6))
         hub.start()
 
@@ -203,7 +203,7 @@ class Storm:
     # ------------------------------------------------------------------ rounds
 
     async def round(self) -> None:
-        """One or more faults at the same time, at least one hub being spared, until all hubs are ready again."""
+        """One or more faults at the same time, with at least one hub spared, until all hubs are ready again."""
         one: list[Callable[[HubProcess], Awaitable[None]]] = [
             self.kill, self.kill, self.pause, self.pause, self.cut, self.cut, self.cut_at_commit, self.leave,
         ]  # fmt: skip
@@ -249,7 +249,7 @@ class Storm:
         problems += [f"{cid} was run {count} times" for cid, count in begun.items() if count > 1]
 
     async def drain(self) -> None:
-        """Wait until nothing is open. Ceremonies fire on, so slots may come between this and the end of the hubs."""
+        """Wait until no request is open. Ceremonies still fire, so slots may come between this and the hubs' end."""
         deadline = time.monotonic() + DRAIN_S
         while True:
             rows = await self._rows(
@@ -295,9 +295,9 @@ class Storm:
         return done, await self.check()
 
     async def keep(self) -> str:
-        """Write problems, notes and each table into the folder. Returns what explains the problems.
+        """Write problems, notes and each table into the folder. Returns the explanation of the problems:
 
-        That is the notes, the warnings of the hubs, and each line of the folder about the requests of the problems.
+        the notes, the warnings of the hubs, and each line of the folder about the requests of the problems.
         """
         seen, folder = self.seen, self.folder
         (folder / "problems").write_text("\n".join(seen.problems))
@@ -323,7 +323,7 @@ class Storm:
     # ------------------------------------------------------------------ the end
 
     async def check(self) -> str:
-        """Compare what clients, the ledger and the agents know. Returns the figures."""
+        """Compare the records of clients, ledger and agents. Returns the figures."""
         await self.check_now()
         truth, seen, problems = Truth.read(self.folder / "truth"), self.seen, self.seen.problems
         outcomes = {
@@ -441,7 +441,7 @@ class Storm:
         return sum(map(len, minutes.values())), len(hand)
 
     async def _sends(self, truth: Truth) -> tuple[int, int]:
-        """How often a message arrived again, and how often from a hub that did not own its request any more."""
+        """How often a message arrived again, and how often from a hub that no longer owned its request."""
         names = {row[0]: row[1] for row in await self._rows("SELECT hub, name FROM hubs")}
         moves: dict[str, list[tuple[float, int]]] = defaultdict(list)
         for cid, after, at in await self._rows("SELECT correlation_id, after, at FROM storm_moves ORDER BY at"):
@@ -470,7 +470,7 @@ class Storm:
         return resent, stale
 
     async def _take_overs(self) -> list[str]:
-        """From each loss of a hub to the last of its requests that another membership owned."""
+        """The time from each loss of a hub until another membership owned the last of its requests."""
         lines, by_fault = [], defaultdict(list)
         for fault, name, number, at in self.seen.losses:
             rows = await self._rows(

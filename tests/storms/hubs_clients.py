@@ -54,7 +54,7 @@ class Seen:
 
 
 class Clients:
-    """Traffic through the proxy: ``work`` for ever, ``rest`` ends new work."""
+    """Traffic through the proxy: ``work`` continues without end, ``rest`` ends new work."""
 
     def __init__(self, runtime: Runtime, url: str, key: str, seen: Seen, rng: random.Random, *, per_s: float) -> None:
         self._hub = HubClient(url, api_key=key, runtime=runtime)
@@ -74,7 +74,7 @@ class Clients:
                 group.create_task(one)
 
     async def rest(self) -> None:
-        """Begin no new work, and return once each call that began some has its reply."""
+        """Start no new work, and return once each call that started some has its reply."""
         self._quiet = True
         while self._calls:
             await asyncio.wait(self._calls)
@@ -83,7 +83,7 @@ class Clients:
         while True:
             await asyncio.sleep(self._rng.expovariate(per_s))
             if not self._quiet:
-                call = asyncio.create_task(work())  # a hub that was stopped must not hold up the traffic
+                call = asyncio.create_task(work())  # a stopped hub must not delay the traffic
                 self._calls.add(call)
                 call.add_done_callback(self._calls.discard)
 

@@ -1,4 +1,4 @@
-"""Parts of a fleet of several hubs: ``fleetsim up`` as processes, HAProxy in front, and a line to PostgreSQL to cut."""
+"""Parts of a fleet of several hubs: ``fleetsim up`` as processes, HAProxy in front, and lines to PostgreSQL to cut."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHUNK = 65_536
 
 
 class Line:
-    """The way of one hub to PostgreSQL.
+    """The connection of one hub to PostgreSQL.
 
     ``closed``: connections are ended and refused. ``silent``: nothing passes, and nothing ends. ``at_commit``: the next
     commit ends its connection, before it (False) or after it (True) reached the server.
@@ -136,7 +136,7 @@ class HubProcess:
             self._process.wait()
 
     async def ready(self, runtime: Runtime, within_s: float = 3.0) -> tuple[int, bytes]:
-        """Status and body of ``/readyz``; 0 if there was no reply."""
+        """Status and body of ``/readyz``; 0 if no reply came."""
         try:
             request = Request(method="GET", url=f"{self.url}/readyz", limits=Limits(total_s=within_s))
             reply = await runtime.transport.exchange(request)
@@ -146,7 +146,7 @@ class HubProcess:
 
 
 def haproxy() -> str:
-    """Debian's program. Without it a test fails: no test of hubs behind a proxy is left out in silence."""
+    """Debian's program. Without it a test fails: no test of hubs behind a proxy is skipped silently."""
     program = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/local/sbin:/usr/sbin")
     assert program is not None, (
         "haproxy is missing: `make pg` installs it as root; others run `apt-get install haproxy`"
@@ -180,5 +180,5 @@ class Front:
 
 
 def spread(rng: random.Random, least: float, most: float) -> float:
-    """A time drawn so that short ones are as likely as long ones."""
+    """A random time; short ones are as likely as long ones."""
     return float(least * (most / least) ** rng.random())

@@ -1,4 +1,4 @@
-"""One seed: a real caller and real agents under weather, and what must be true when it clears."""
+"""One seed: a real caller and real agents under faults, and the rules that must hold when the faults end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TASKS = 3
 
 
 class Script:
-    """What the agent will do with each request, and how it ended: the truth to compare with."""
+    """The planned conduct of the agent for each request, and its end: the truth to compare with."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(f"{seed}/script")
@@ -58,7 +58,7 @@ class Script:
 
 
 def weather(network: MemoryNetwork, rng: random.Random) -> None:
-    """Streams are cut, webhooks lost, doubled, delayed and reordered, polls refused and slow, replies held back."""
+    """Streams are cut; webhooks lost, doubled, delayed and reordered; polls refused and slow; replies delayed."""
     hub, scout = Match(origin="http://hub.example:8080"), "http://scout.example:8000"
     network.fault(faults.Late(low_s=0.0, high_s=40.0), hub, probability=rng.choice([0.0, 0.3, 0.6]))
     network.fault(faults.Duplicate(copies=2, after_s=3.0), hub, probability=rng.choice([0.0, 0.3]))
@@ -91,7 +91,7 @@ async def answer_everything(f: Fleet, rng: random.Random) -> None:
 
 
 async def watch_polls(f: Fleet, seed: int) -> None:
-    """A task in flight is looked at every two intervals or so, however many webhooks arrive (I-13)."""
+    """A task in flight is polled every two intervals or so, however many webhooks arrive (I-13)."""
     interval = f.tracker.rules.poll_interval_s
     since: dict[str, float] = {}
     while True:
@@ -108,7 +108,7 @@ async def watch_polls(f: Fleet, seed: int) -> None:
 
 
 def acknowledged(f: Fleet, cid: str) -> int:
-    """How many webhooks of a request we answered with a 2xx."""
+    """The number of webhooks of a request that we answered with a 2xx."""
     ours = [s for s in f.network.seen if s.url == f"{HUB}{CALLBACK_PATH}{cid}"]
     return sum(s.status is not None and s.status < 300 for s in ours)
 
@@ -136,7 +136,7 @@ async def storm(seed: int) -> None:
         if rng.random() < 0.5:
             await asyncio.sleep(rng.choice([0.2, 1.0, 9.0]))
             promised = {cid for cid in ids.values() if acknowledged(f, cid)}
-            if rng.random() < 0.5:  # no webhook tells it once more
+            if rng.random() < 0.5:  # no webhook repeats it
                 f.network.fault(faults.LoseRequest(), Match(origin=HUB))
             await f.restart()
         else:
@@ -153,7 +153,7 @@ async def storm(seed: int) -> None:
             assert outcome.text == whole, f"{where}: {outcome.text!r}, truth {whole!r}"
             assert outcome.cost_usd == COST, f"{where}: cost {outcome.cost_usd}"
         await asyncio.sleep(200)
-        f.network.heal()  # an agent that is told to stop says so to whoever still wants to know
+        f.network.heal()  # a stopping agent still sends its last webhooks
         if watcher.done():
             await watcher
         operator.cancel()

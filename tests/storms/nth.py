@@ -1,8 +1,8 @@
 """Let the Nth call to the disk fail, for every N, in four ways, once and for a while.
 
-Each run plays the same calls on a fresh ledger and on the independent model. Whatever failed: a call either
-did all it says or raised NotAccepting and did nothing, at once and after the next opening, and the ledger
-is in service again as soon as the disk is. ``python -m tests.storms.nth`` runs all; the test a sample.
+Each run makes the same calls on a fresh ledger and on the independent model. After any failed disk call, a ledger call
+took full effect or raised NotAccepting without any, at once and after the next opening; and the ledger
+works again as soon as the disk does. ``python -m tests.storms.nth`` runs all; the test a sample.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CODES = {"full": FULL, "busy": BUSY, "read-only": READONLY}
 class Nth:
     """Fails calls number ``first`` to ``first + length - 1``: of those that lock if busy, else that change files.
 
-    A disk that answered a write with "busy" would be lying to SQLite, which takes that word for a lock's.
+    A disk that fails a write with "busy" would mislead SQLite, which takes that error for a lock's.
     """
 
     def __init__(self, kind: str, first: int, length: int) -> None:
@@ -53,7 +53,7 @@ class Nth:
 
 
 async def play(folder: Path, kind: str, first: int, length: int, count: int) -> tuple[int, Counter[str]]:
-    """One run. Returns how many calls the disk had, and how the ledger's calls ended. Raises AssertionError."""
+    """One run. Returns the number of disk calls and the results of the ledger's calls. Raises AssertionError."""
     nth, model, told = Nth(kind, first, length), Model(LIMITS), Counter[str]()
     refused: list[Call] = []
     played = itertools.islice(calls(7), count)
@@ -77,7 +77,7 @@ async def play(folder: Path, kind: str, first: int, length: int, count: int) -> 
     async with opened(folder) as ledger:
         found = await read_all(ledger, names(count))
     if found != model.view():
-        # The sync failed, and so did every write from then to the end: nobody could take it back.
+        # The sync failed, and so did every later write to the end, so the transaction could not be undone.
         assert nth.failing_still
         assert any(found == after(model, call).view() for call in refused)
         told["in doubt"] += 1
@@ -85,7 +85,7 @@ async def play(folder: Path, kind: str, first: int, length: int, count: int) -> 
 
 
 def after(model: Model, call: Call) -> Model:
-    """A copy of the model to which a call was applied."""
+    """A copy of the model with a call applied."""
     other = copy.deepcopy(model)
     other.apply(call.method, *call.args)
     return other

@@ -1,7 +1,7 @@
-"""The defects of the original system, planted one at a time in a copy of ours, each to be caught by a named test.
+"""The defects of the original system, planted one at a time in a copy of ours; a named test must detect each.
 
-A test that has never been red proves nothing. Every row says what the original did wrong, how to do the same
-wrong here, and which test must then fail. ``python -m tests.storms.planted`` plants them all; ``--only U4``
+A test that has never been red proves nothing. Every row names a fault of the original, the edit that repeats
+it here, and the test that must then fail. ``python -m tests.storms.planted`` plants them all; ``--only U4``
 one of them.
 """
 
@@ -44,7 +44,7 @@ DEFECTS = (
     ),
     Planted(
         "U1b",
-        "everybody who closes a request tells of it, whoever decided",
+        "every hub that closes a request publishes its outcome, even if another decided it",
         "ledger/sqlite/ledger.py",
         "        if closed.rowcount != 1:\n            return False\n        add_outcome",
         "        if closed.rowcount != 1:\n            return True\n        add_outcome",
@@ -200,7 +200,7 @@ DEFECTS = (
     ),
     Planted(
         "U20",
-        "whoever has no key is let in",
+        "a caller without a key is accepted",
         "hub/keys.py",
         "        if len(given) != 1:\n            return None\n",
         "        if len(given) != 1:\n            return self._holders[0][1]\n",
@@ -242,15 +242,15 @@ DEFECTS = (
 """U18 and U19 were in calls that create and change ceremonies over HTTP: there are none here (files do)."""
 
 NOT_A_DEFECT = re.compile(r"^E +(NameError|ImportError|SyntaxError|IndentationError).*", re.MULTILINE)
-"""What fails by one of these fails for another reason than the defect."""
+"""A test that fails by one of these fails for another reason than the defect."""
 
 
 def plant(defect: Planted, tree: Path) -> str | None:
-    """Plant it, run its test, take it out again; the test's first failure, or None if all stayed green."""
+    """Plant the defect, run its test, and remove it; returns the test's first failure, or None if all passed."""
     path = tree / "fleetsim" / defect.file
     before = path.read_text(encoding="utf-8")
     if before.count(defect.old) != 1:
-        raise SystemExit(f"{defect.name}: {defect.file} no longer holds exactly one of what is to be replaced")
+        raise SystemExit(f"{defect.name}: {defect.file} no longer contains the old text exactly once")
     path.write_text(before.replace(defect.old, defect.new), encoding="utf-8")
     try:
         command = f"{sys.executable} -m pytest -q -p no:cacheprovider {defect.test}"
@@ -258,7 +258,7 @@ def plant(defect: Planted, tree: Path) -> str | None:
     finally:
         path.write_text(before, encoding="utf-8")
     if error := NOT_A_DEFECT.search(done.stdout):
-        raise SystemExit(f"{defect.name}: what is planted there is no code of today any more: {error[0]}")
+        raise SystemExit(f"{defect.name}: the planted text is not today's code: {error[0]}")
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED tests", "ERROR tests"))]
     return failed[0].split(" - ")[0] if done.returncode == 1 and failed else None
 

@@ -1,11 +1,11 @@
-"""Cut the power at any moment of a recorded run, and see what the ledger makes of what is left.
+"""Cut the power at any moment of a recorded run, and open the ledger that is left.
 
 A run of the real ledger is recorded down to every write, truncate, sync and delete. An image is the files
-as the disk may hold them after a cut: everything up to each file's last sync, and of what came later
-nothing, a torn beginning, or any part in any order. Every image must open, and hold every call that was
+as the disk may hold them after a cut: everything up to each file's last sync, and of the later writes
+none, a torn beginning, or any part in any order. Every image must open, and contain every call that was
 acknowledged before the cut, then possibly some that were under way, in order, and nothing else.
 
-The control is the same with ``synchronous = NORMAL``: it must lose calls, or the test sees nothing.
+The control is the same with ``synchronous = NORMAL``: it must lose calls, or the test proves nothing.
 ``python -m tests.storms.powerloss --images 600``
 """
 
@@ -41,19 +41,19 @@ NAME = "ledger.db"
 
 @dataclass
 class Recording:
-    """What reached the disk, with the moments calls began and were acknowledged; and the calls, in order."""
+    """Operations that reached the disk, the moments at which calls began and were acknowledged, the calls in order."""
 
     steps: list[Step]
     calls: list[Call]
     views: list[dict[str, object]]
-    """What the ledger must hold after the first n calls."""
+    """The content that the ledger must have after the first n calls."""
 
 
 async def record(folder: Path, synchronous: str, count: int, seed: int) -> Recording:
-    """Play ``count`` calls, eight at a time, with a clean stop and start in the middle."""
+    """Make ``count`` calls, eight at a time, with a clean stop and start in the middle."""
     disk, played = Disk(folder), list(itertools.islice(calls(seed), count))
     path = folder / NAME
-    # Small rounds of the log, so that many checkpoints and restarts of it are in the recording.
+    # Small rounds of the log, so that the recording contains many checkpoints and restarts of it.
     opened = opener(path, f"synchronous = {synchronous}", "wal_autocheckpoint = 30", one_connection=False)
 
     def on_fault(point: str) -> None:
@@ -83,7 +83,7 @@ async def _worker(ledger: Ledger, disk: Disk, todo: object) -> None:
 
 @dataclass
 class DiskFile:
-    """One file as the disk may hold it: what is certain, and what was done since."""
+    """One file as the disk may hold it: its synced content, and the later writes."""
 
     synced: bytearray = field(default_factory=bytearray)
     since: list[Step] = field(default_factory=list)
@@ -117,7 +117,7 @@ def apply(content: bytearray, step: Step) -> None:
 
 
 def torn(step: Step, rng: random.Random) -> Step:
-    """A write of which only the first sectors arrived."""
+    """A write of which only the first sectors reached the disk."""
     if step.what != "write" or len(step.data) <= SECTOR:
         return step
     kept = SECTOR * rng.randrange(1, -(-len(step.data) // SECTOR))
@@ -125,7 +125,7 @@ def torn(step: Step, rng: random.Random) -> Step:
 
 
 def image(steps: Sequence[Step], mode: str, rng: random.Random, target: Path) -> tuple[int, int]:
-    """Write the files of a cut after ``steps``; (calls acknowledged by then, calls begun).
+    """Write the files of a cut after ``steps``; returns the calls acknowledged and the calls begun by then.
 
     They replace those in ``target``. The ledger keeps its inode there, or it would count as a copy.
     A deleted file may come back until its folder is synced; the witness may be any that was written.
@@ -158,7 +158,7 @@ def image(steps: Sequence[Step], mode: str, rng: random.Random, target: Path) ->
 
 
 async def judge(folder: Path, recording: Recording, done: int, begun: int) -> str:
-    """How an image turned out: "kept", or what is wrong with it."""
+    """The result of an image: "kept", or its problem."""
     try:
         clock = VirtualClock()
         ledger = open_ledger(folder / NAME, clock=clock, storage="inline", limits=LIMITS)
@@ -174,7 +174,7 @@ async def judge(folder: Path, recording: Recording, done: int, begun: int) -> st
 
 
 def cuts(recording: Recording, rng: random.Random, count: int) -> list[int]:
-    """Moments spread over the run, from the first acknowledgement on; the ones before a sync twice as often."""
+    """Moments spread over the run from the first acknowledgement on; the ones before a sync twice as often."""
     first = next(n for n, step in enumerate(recording.steps) if step.file == "done")
     before_sync = [n for n, step in enumerate(recording.steps) if step.what == "sync" and n > first]
     return [
@@ -184,7 +184,7 @@ def cuts(recording: Recording, rng: random.Random, count: int) -> list[int]:
 
 
 def storm(synchronous: str, images: int, count: int, seed: int, *, witness: bool = True) -> Counter[str]:
-    """Record once, then judge ``images`` images; how each turned out. ``witness`` false takes that file away."""
+    """Record once, then check ``images`` images; returns the result of each. ``witness`` false takes that file away."""
     rng, told = random.Random(seed), Counter[str]()
     base = Path(tempfile.mkdtemp(prefix="powerloss-"))
     try:

@@ -1,8 +1,8 @@
-"""Kill -9 a scheduler while slot after slot comes due, again and again; then every slot must have fired exactly once.
+"""Kill a scheduler with -9 while slots come due, again and again; in the end every slot must have fired exactly once.
 
-Children run the scheduler on its ledger file by a clock that goes some hundred times as fast as ours, less what they
-wait for a processor: on a busy machine they come as far in a life as on an idle one. Between two lives it goes on by
-some minutes, so that each start finds slots that were missed. What was missed is caught up whole
+Children run the scheduler on its ledger file by a clock that is some hundred times as fast as ours, less the time in
+which they wait for a processor: on a busy machine a life gets as far as on an idle one. Between two lives the clock
+advances by some minutes, so that each start finds missed slots. All of them are caught up
 (``catchUp: all``). In the end the ledger must have one run with one request for
 every minute of every ceremony, from its first to the last, and no other.
 ``python -m tests.storms.slots --slots 10000``
@@ -49,8 +49,8 @@ LIMITS = LedgerLimits(events_max=10_000_000, outcomes_min=10_000_000)
 
 
 class FastClock:
-    """Minutes pass in parts of a second of this life, from where ``reached`` says that the life before came to, and no
-    further than ``end``. What it says is kept there, in memory that all lives share."""
+    """Minutes pass in parts of a second of this life, from the moment ``reached`` of the previous life, and no
+    further than ``end``. The clock's time is kept in memory that all lives share."""
 
     def __init__(self, reached: mmap, speed: float, end: datetime) -> None:
         self.reached, self.speed, self.end = reached, speed, end
@@ -110,7 +110,7 @@ async def life(folder: Path, clock: FastClock, seed: int) -> None:
 
 
 async def unfinished(ledger: Ledger, end: datetime) -> bool:
-    """Each ceremony is asked for its own newest run: the newest of all may be of a few that caught up last."""
+    """Each ceremony is read for its own newest run: the newest of all may belong to a few that caught up last."""
     newest = [await ledger.runs(f"c{n}", limit=1) for n in range(CEREMONIES)]
     last = end.replace(second=0)
     return any(not runs or runs[0].claim.scheduled_at < last for runs in newest)
@@ -129,7 +129,7 @@ def child(folder: Path, reached: mmap, speed: float, end: datetime, seed: int) -
 
 
 def one_life(folder: Path, clock: FastClock, seed: int, rng: random.Random) -> int | None:
-    """Its exit status, once all is done; None if it was killed."""
+    """Its exit status once every slot has fired; None if it was killed."""
     until_s = clock.reached_s + rng.uniform(0.05, 1.2) * clock.speed
     pid = child(folder, clock.reached, clock.speed, clock.end, seed)
     begins_last, limit = clock.over, time.monotonic() + LIFE_S_MAX
@@ -145,7 +145,7 @@ def one_life(folder: Path, clock: FastClock, seed: int, rng: random.Random) -> i
 
 
 async def verdict(folder: Path, end: datetime) -> Counter[str]:
-    """What the ledger says of every slot."""
+    """The ledger's record of every slot."""
     found = Counter[str]()
     async with open_ledger(folder / "ledger.db", clock=virtual_runtime().clock, limits=LIMITS) as ledger:
         for n in range(CEREMONIES):
@@ -178,7 +178,7 @@ def main(arguments: Sequence[str]) -> int:
             more = "catchUp: all\ncatchUpWindow: 86400\noverlap: allow\n"
             (folder / "ceremonies" / f"c{n}.yaml").write_text(yaml(id_=f"c{n}", more=more))
         end, found, reached = START + timedelta(minutes=3), Counter[str](), mmap(-1, 8)
-        # Slots count from the first that a life lived to see: the end is put off until it is enough.
+        # Slots count from the first that a life saw: the end is postponed until there are enough.
         while (missing := chosen.slots - found["slots"]) > 0:
             end += timedelta(minutes=-(-missing // CEREMONIES))
             clock = FastClock(reached, chosen.speed, end)

@@ -1,9 +1,9 @@
-"""Stand between SQLite and the disk, in the process under test and without touching the code under test.
+"""Stand between SQLite and the disk, in the process under test and without a change of the code under test.
 
 SQLite reaches files through a table of functions (its VFS). ``Disk`` puts a copy of the default table in
 its place in which open, write, sync, truncate, delete and lock first come to us, then go to the original. So a
-test sees every call the storage really makes, can let the Nth one fail, and can rebuild the files as they
-may have been at any moment between two syncs. It works on the very library Python's ``sqlite3`` is linked to.
+test sees every call of the storage, can let the Nth one fail, and can rebuild the files as they
+may have been at any moment between two syncs. It works on the very library that Python's ``sqlite3`` uses.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TAKE = 2  # SQLITE_SHM_LOCK
 
 
 class _Methods(c.Structure):
-    """``sqlite3_io_methods``, version 3: what can be done with an open file."""
+    """``sqlite3_io_methods``, version 3: the operations on an open file."""
 
     _fields_ = (
         ("iVersion", c.c_int),
@@ -51,7 +51,7 @@ class _Methods(c.Structure):
 
 
 class _Vfs(c.Structure):
-    """``sqlite3_vfs``, version 3: what can be done with names."""
+    """``sqlite3_vfs``, version 3: the operations on names."""
 
     _fields_ = (
         ("iVersion", c.c_int),
@@ -89,11 +89,11 @@ def available() -> bool:
 WHY_NOT = "this Python hides its SQLite, so that nothing can stand between it and the disk"
 
 _numbers = itertools.count()
-_alive: list[Any] = []  # SQLite keeps pointers to these for as long as the process lives
+_alive: list[Any] = []  # SQLite keeps pointers to these as long as the process lives
 
 
 class Disk:
-    """Every call SQLite made on files in ``folder``, in order, and whether the next one may succeed."""
+    """Every call of SQLite on files in ``folder``, in order, and whether the next one may succeed."""
 
     def __init__(self, folder: Path, fail: Callable[[Step], int] | None = None) -> None:
         self.steps: list[Step] = []
@@ -102,7 +102,7 @@ class Disk:
         self._names: dict[int, str] = {}
 
     def note(self, text: str) -> None:
-        """Mark a moment, e.g. that something was acknowledged."""
+        """Mark a moment, such as an acknowledgement."""
         self.steps.append(Step("note", text))
 
     def reached(self, step: Step) -> int:
@@ -114,7 +114,7 @@ class Disk:
 
     @contextmanager
     def installed(self) -> Iterator[Disk]:
-        """Be the disk of every connection opened meanwhile; close them before leaving."""
+        """Be the disk of every connection that is opened meanwhile; close them before leaving."""
         library = c.CDLL(_sqlite3.__file__)
         library.sqlite3_vfs_find.restype = c.POINTER(_Vfs)
         original = library.sqlite3_vfs_find(None)

@@ -1,6 +1,6 @@
 """A property over random interleavings through receiver, tracker, executor and the reference agent.
 
-Each seed is three requests under its own weather. ``make storm SEEDS=134`` is a part of every submission.
+Each seed is three requests under its own faults. ``make storm SEEDS=134`` is a part of every submission.
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ pytestmark = pytest.mark.skipif(not available(), reason=WHY_NOT)
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 25])
 @pytest.mark.parametrize("kind", KINDS)
-def test_whatever_disk_call_fails_the_ledger_did_all_it_says_and_recovers(kind: str, length: int) -> None:
+def test_after_any_failed_disk_call_the_ledger_kept_its_promise_and_recovers(kind: str, length: int) -> None:
     disk_calls, _ = run(kind, 0, 0, 25)
     told = Counter[str]()
     for first in range(1, disk_calls, disk_calls // 5):
         told += run(kind, first, length, 25)[1]
     assert told["done"] > 50
-    if kind != "busy":  # busy answers are waited out
+    if kind != "busy":  # "busy" is repeated until the disk is free
         assert told["refused"] + told["not opened"] > 0

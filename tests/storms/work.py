@@ -1,4 +1,4 @@
-"""A stream of ledger calls to crash in: every method, mostly sensible, some refused, the same for the same seed."""
+"""A stream of ledger calls to crash in: every method, mostly valid, some refused, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ LIMITS = LedgerLimits(events_max=40, outcomes_min=1_000_000, busy_s=0.02)
 
 @dataclass(frozen=True)
 class Call:
-    """One method of the ledger and what it is given."""
+    """One method of the ledger and its arguments."""
 
     method: str
     args: tuple[Any, ...]
 
     async def on(self, ledger: Ledger) -> object:
-        """Make it. "ValueError" if it is refused as nonsense; NotAccepting passes."""
+        """Make the call. Returns "ValueError" if it is refused as invalid; NotAccepting passes."""
         args, named = self.args, {}
         if self.method == "accept":
             args, named = self.args[:1], {"run": self.args[1]}
@@ -37,12 +37,12 @@ class Call:
 
 
 def names(count: int) -> list[str]:
-    """Every correlation id the first ``count`` calls can have used."""
+    """Every correlation id that the first ``count`` calls can have used."""
     return ["nobody", *(f"c-{n}{part}" for n in range(count) for part in ("", "-a", "-b"))]
 
 
 def calls(seed: int) -> Iterator[Call]:
-    """Endless."""
+    """The endless stream of calls."""
     rng = random.Random(seed)
     accepted: list[str] = []
     seq = 0

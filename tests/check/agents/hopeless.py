@@ -13,7 +13,7 @@ number = 7
 
 
 class Server:
-    """What some frameworks hand out in place of an application."""
+    """A value that some frameworks return in place of an application."""
 
     def build(self):
         """The application."""
@@ -34,7 +34,7 @@ def exits():
 
 
 def dies():
-    """Ends the process after many words: the last are still on their way when it is gone."""
+    """Ends the process after many words: the last ones are still on their way then."""
     for number in range(5_000):
         print("trying for the", number, "th time")
     print("I cannot go on")

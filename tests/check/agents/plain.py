@@ -1,8 +1,8 @@
 # mypy: ignore-errors
-"""An A2A 1.0 agent as somebody else would write it: Starlette, httpx, ``time.time`` and a dict of tasks.
+"""An A2A 1.0 agent by another author: Starlette, httpx, ``time.time`` and a dict of tasks.
 
-Nothing of fleetsim is in it. ``make`` makes one that keeps the promises which are seen only from inside; the other
-functions each make one that breaks one of them.
+It uses nothing of fleetsim. ``make`` makes one that keeps the promises which only ``--app`` can check; each of the
+other functions makes one that breaks a promise.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TASKS: dict[str, dict] = {}
 
 
 class Plain:
-    """The agent; the flags say what is wrong with it."""
+    """The agent; the flags select its faults."""
 
     def __init__(self, *faults: str) -> None:
         self.faults = faults
@@ -187,17 +187,17 @@ app = make()
 
 
 def leaks():
-    """Never lets a task go."""
+    """Never evicts a task."""
     return make("leaks")
 
 
 def hides():
-    """Says that an old task is unknown, and keeps it."""
+    """Reports an old task as unknown, and keeps it."""
     return make("hides")
 
 
 def evicts_work():
-    """Lets tasks go by age alone."""
+    """Evicts tasks by age alone."""
     return make("evicts-work")
 
 
@@ -207,12 +207,12 @@ def silent():
 
 
 def chatty():
-    """Logs what it delivers."""
+    """Logs the body of its deliveries."""
     return make("chatty")
 
 
 def weak():
-    """Forgets deliveries that wait to be retried."""
+    """Forgets deliveries that wait for a retry."""
     return make("weak")
 
 
@@ -222,12 +222,12 @@ def threaded():
 
 
 async def made_later():
-    """Makes it in a coroutine."""
+    """Makes the application in a coroutine."""
     return make()
 
 
 def noisy():
-    """Prints a lot, and logs what it is asked, which is its right."""
+    """Prints a lot, and logs its requests, which is allowed."""
 
     class Noisy(Plain):
         def send(self, params):
@@ -239,7 +239,7 @@ def noisy():
 
 
 def printing():
-    """Tells its deliveries by a logger that is not Python's, on stderr."""
+    """Reports its deliveries on stderr with a logger that is not Python's."""
 
     class Printing(Plain):
         async def attempt(self, task_id, config, headers, body, state):
@@ -261,7 +261,7 @@ def once():
 
 
 def outgoing():
-    """Calls somebody else when it starts."""
+    """Calls another host when it starts."""
 
     class Outgoing(Plain):
         @contextlib.asynccontextmanager
@@ -275,12 +275,12 @@ def outgoing():
 
 
 def holding():
-    """Holds a connection to whoever waits at ``PLAIN_DOOR``, and says there when it is asked for something."""
+    """Keeps a connection to the listener at ``PLAIN_DOOR`` open, and writes to it at each request."""
 
     class Holding(Plain):
         def send(self, params):
             door.send(b"asked\n")
-            for _ in range(20_000):  # so that something is always on its way when the other end is killed
+            for _ in range(20_000):  # so that bytes are always on their way when the other end is killed
                 log.info("x" * 500)
             return super().send(params)
 
