@@ -1,4 +1,4 @@
-"""A whole hub with real agents on the in-memory network, its API spoken to as from another process."""
+"""A whole hub with real agents on the in-memory network, and its API called as from another process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FOLDER = Path("ceremonies")
 AGENTS = Path("agents.yaml")
 AGENT_KEYS = Path("agent-keys.yaml")
 EVENTS_CHECKED = 500
-"""Of the events of each test, the newest so many are held to the published schema."""
+"""The number of newest events of each test that are compared with the published schema."""
 
 
 def worker(name: str = "quinn", **options: Any) -> Agent:
@@ -84,7 +84,7 @@ class LocalHub:
 
     @property
     def remote(self) -> HubClient:
-        """The hub as its owner reaches it."""
+        """A client of the hub with its owner's key."""
         return self.address.client(self.runtime)
 
     @property
@@ -92,13 +92,13 @@ class LocalHub:
         return HubAddress(url=HUB, pid=1, api_key=KEY, proof=KEYS.proof)
 
     def agents_client(self, key: str) -> HubClient:
-        """The hub as an agent with this key reaches it."""
+        """A client of the hub with this agent's key."""
         return HubClient(HUB, api_key=key, runtime=self.runtime)
 
     async def http(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *, key: str = KEY
     ) -> Reply:
-        """One bare exchange with the hub's HTTP face."""
+        """One plain HTTP exchange with the hub."""
         sent = {"x-api-key": key, "content-type": "application/json", **(headers or {})}
         sent = {name: value for name, value in sent.items() if value}
         limits = Limits(total_s=90.0, first_byte_s=90.0)
@@ -106,7 +106,7 @@ class LocalHub:
         return await self.runtime.transport.exchange(asked)
 
     async def restart(self, meanwhile: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Close the hub and start another on the same ledger; the agents go on meanwhile."""
+        """Close the hub and start another on the same ledger; the agents continue meanwhile."""
         await self.hub.__aexit__(None, None, None)
         if meanwhile is not None:
             await meanwhile()
@@ -151,9 +151,9 @@ async def local_hub(
 ) -> AsyncIterator[LocalHub]:
     """Agents at http://NAME.example:8000/a2a and a hub at ``HUB`` that they can reach.
 
-    With ``agents_yaml`` that is the fleet, read from the file and again when the file changes. ``agent_keys`` is the
-    environment as far as it holds keys of agents. ``peers`` are agents by
-    name that are none of ours. ``door`` is put in front of the hub's face and of each agent's. Agents reach the hub at
+    ``agents_yaml`` is a fleet file that is read, and read again when it changes. ``agent_keys`` is the
+    part of the environment that has keys of agents. ``peers`` are agents by
+    name that are not ours. ``door`` wraps the application of the hub and of each agent. Agents reach the hub at
     ``base_url`` if that is given.
     """
     network = MemoryNetwork()

@@ -1,4 +1,4 @@
-"""The hub as an A2A agent: what is asked of it is done by the fleet, and told as the fleet tells it."""
+"""The hub as an A2A agent: the fleet does its tasks, and the hub reports them as the fleet does."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def until(agent: AgentClient, task_id: str, *states: TaskState) -> Task:
 
 
 async def asked(t: LocalHub, agent: AgentClient, skill: str, text: str = "hi") -> SentTask:
-    """One request to its end, as a library's user has it."""
+    """Send one request and follow it to its end, as a user of the library does."""
     await asyncio.sleep(1)
     return await agent.send_task(text, metadata={"skillHint": skill})
 
@@ -109,7 +109,7 @@ def slow_talker() -> Agent:
 # -- the card
 
 
-async def test_the_card_lists_the_skills_of_the_fleet_and_is_fresh_as_that_changes() -> None:
+async def test_the_card_lists_the_skills_of_the_fleet_and_follows_its_changes() -> None:
     async with local_hub(worker(), worker("ava"), agents_yaml=fleet(QUINN_YAML, AVA_YAML)) as t:
         await asyncio.sleep(1)
         card = await client(t).discover()
@@ -124,7 +124,7 @@ async def test_the_card_lists_the_skills_of_the_fleet_and_is_fresh_as_that_chang
 
 
 @pytest.mark.parametrize("path", ["/.well-known/agent-card.json", "/.well-known/agent.json"])
-async def test_the_card_names_the_hub_to_everybody_and_its_skills_to_whoever_has_a_key(path: str) -> None:
+async def test_the_card_names_the_hub_to_everybody_and_its_skills_to_holders_of_a_key(path: str) -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         for key, skilled in (("", False), ("wrong", False), (KEY, True), (QUINN, True)):
@@ -161,7 +161,7 @@ async def over_http(
 
 
 @pytest.mark.parametrize("version", ["1.0", ""])
-async def test_the_fleet_is_asked_over_http_json_too(version: str) -> None:
+async def test_the_fleet_can_be_called_over_http_json_too(version: str) -> None:
     base = "/a2a" if version else "/a2a/v1"
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
@@ -185,7 +185,7 @@ async def test_the_fleet_is_asked_over_http_json_too(version: str) -> None:
         assert (status, [skill["id"] for skill in card["skills"]]) == (200, ["echo", "ponder", "ask", "fail"])
 
 
-async def test_no_path_beside_the_binding_is_served_below_the_hubs_address() -> None:
+async def test_paths_outside_the_binding_are_not_served_below_the_hubs_address() -> None:
     async with local_hub(worker()) as t:
         for method, path in (("GET", "/a2a/"), ("GET", "/a2a/x"), ("DELETE", "/a2a/"), ("POST", "/a2a/tasks/x")):
             assert (await over_http(t, method, path))[0] == 404, path
@@ -204,7 +204,7 @@ async def test_the_address_may_end_in_a_slash() -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_message_is_done_by_the_agent_that_has_the_skill(dialect: str) -> None:
+async def test_a_message_goes_to_the_agent_with_the_skill(dialect: str) -> None:
     async with local_hub(worker()) as t:
         done = await asked(t, client(t, dialect), "echo")
         assert (done.state, done.text) == (TaskState.COMPLETED, "you said hi")
@@ -213,7 +213,7 @@ async def test_a_message_is_done_by_the_agent_that_has_the_skill(dialect: str) -
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_the_hint_may_stand_in_the_message_as_well_as_in_the_request(dialect: str) -> None:
+async def test_the_hint_may_be_in_the_message_or_in_the_request(dialect: str) -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         agent = client(t, dialect)
@@ -223,7 +223,7 @@ async def test_the_hint_may_stand_in_the_message_as_well_as_in_the_request(diale
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_what_the_agent_says_while_it_works_is_streamed(dialect: str) -> None:
+async def test_the_agents_progress_is_streamed(dialect: str) -> None:
     async with local_hub(slow_talker()) as t:
         await asyncio.sleep(1)
         heard: list[tuple[float, TaskEvent]] = []
@@ -240,7 +240,7 @@ async def test_what_the_agent_says_while_it_works_is_streamed(dialect: str) -> N
         assert "clearing my throat" in notes
 
 
-async def test_text_that_has_not_changed_is_not_sent_again() -> None:
+async def test_an_unchanged_text_is_not_sent_again() -> None:
     agent = worker()
 
     @agent.skill("draft")
@@ -264,7 +264,7 @@ async def test_text_that_has_not_changed_is_not_sent_again() -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_an_agents_question_is_asked_and_the_answer_passed_back(dialect: str) -> None:
+async def test_an_agents_question_is_passed_on_and_its_answer_passed_back(dialect: str) -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         agent = client(t, dialect)
@@ -280,7 +280,7 @@ async def test_an_agents_question_is_asked_and_the_answer_passed_back(dialect: s
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_an_answer_is_given_to_one_question_alone_though_the_next_reads_the_same(
+async def test_an_answer_applies_to_one_question_even_if_the_next_has_the_same_text(
     restarts: bool, tmp_path: Path
 ) -> None:
     agent = worker()
@@ -304,7 +304,7 @@ async def test_an_answer_is_given_to_one_question_alone_though_the_next_reads_th
         assert (await until(caller, task.task_id, TaskState.COMPLETED)).text == "yes and indeed"
 
 
-async def test_a_question_that_is_answered_in_the_inbox_is_not_the_callers_any_more() -> None:
+async def test_a_question_that_is_answered_in_the_inbox_is_closed_for_the_caller() -> None:
     agent = worker()
 
     @agent.skill("weigh")
@@ -326,7 +326,7 @@ async def test_a_question_that_is_answered_in_the_inbox_is_not_the_callers_any_m
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_cancelled_task_cancels_the_work_behind_it(dialect: str) -> None:
+async def test_a_cancelled_task_cancels_the_request_behind_it(dialect: str) -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         agent = client(t, dialect)
@@ -339,7 +339,7 @@ async def test_a_cancelled_task_cancels_the_work_behind_it(dialect: str) -> None
         assert (outcome.kind, t.hub.tracker.tracks()) == (OutcomeKind.CANCELED, ())
 
 
-async def test_work_that_is_cancelled_at_the_hub_ends_the_task_as_canceled() -> None:
+async def test_a_request_cancelled_at_the_hub_ends_the_task_as_canceled() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         agent = client(t)
@@ -350,14 +350,14 @@ async def test_work_that_is_cancelled_at_the_hub_ends_the_task_as_canceled() -> 
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_failure_is_told_in_the_agents_own_words(dialect: str) -> None:
+async def test_a_failed_task_has_the_agents_reason(dialect: str) -> None:
     async with local_hub(worker()) as t:
         failed = await asked(t, client(t, dialect), "fail")
         assert (failed.state, failed.error) == (TaskState.FAILED, "the disk is full")
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_skill_that_nobody_has_is_refused_in_the_dispatchers_words(dialect: str) -> None:
+async def test_an_unknown_skill_is_refused_with_the_dispatchers_error(dialect: str) -> None:
     async with local_hub(worker()) as t:
         refused = await asked(t, client(t, dialect), "ech")
         state = TaskState.FAILED if dialect == "0.1" else TaskState.REJECTED
@@ -365,7 +365,7 @@ async def test_a_skill_that_nobody_has_is_refused_in_the_dispatchers_words(diale
         assert {"“ech”", "“echo”?)"} <= set((refused.error or "").split())
 
 
-async def test_a_message_to_a_task_that_asks_for_nothing_is_refused_and_not_lost() -> None:
+async def test_a_message_to_a_task_without_a_question_is_refused() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         agent = client(t)
@@ -375,10 +375,10 @@ async def test_a_message_to_a_task_that_asks_for_nothing_is_refused_and_not_lost
             await agent.call(message("more", None, task_id=task.task_id))
 
 
-# -- whose it is
+# owners
 
 
-async def test_an_agents_key_makes_requests_in_its_name_and_sees_its_own_tasks_alone() -> None:
+async def test_an_agents_key_makes_requests_in_its_name_and_sees_only_its_own_tasks() -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         mine = client(t, key=AVA)
@@ -400,7 +400,7 @@ async def test_an_agents_key_makes_requests_in_its_name_and_sees_its_own_tasks_a
 
 @asynccontextmanager
 async def chained(*agents: Agent, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[LocalHub, LocalHub]]:
-    """A hub whose one agent is a hub whose agents are ``agents``: the near one and the far one."""
+    """A hub with one agent, which is a hub with ``agents``: returns the near one and the far one."""
     monkeypatch.setenv("FAR_KEY", QUINN)
     async with local_hub(*agents, agent_keys=ENV) as far:
         await asyncio.sleep(1)
@@ -418,7 +418,7 @@ async def chained(*agents: Agent, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_work_goes_through_two_hubs_and_is_on_record_in_both(
+async def test_work_goes_through_two_hubs_and_is_recorded_in_both(
     dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with chained(worker(), monkeypatch=monkeypatch) as (near, far):
@@ -457,7 +457,7 @@ async def test_a_failure_and_a_cancel_go_through_two_hubs(monkeypatch: pytest.Mo
         assert [(await t.ledger.outcomes(since=EPOCH))[-1].kind for t in (near, far)] == [OutcomeKind.CANCELED] * 2
 
 
-async def test_a_hub_sends_no_work_to_itself_though_it_is_an_agent_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hub_sends_no_work_to_itself_even_as_an_agent_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HUB_KEY", KEY)
     me = f"  - name: me\n    url: {HUB}/a2a\n    apiKeyEnv: HUB_KEY\n    skills: [spin]\n"
     async with local_hub(agents_yaml=fleet(me)) as t:
@@ -470,7 +470,7 @@ async def test_a_hub_sends_no_work_to_itself_though_it_is_an_agent_of_its_own(mo
 
 
 @pytest.mark.parametrize("dialect", ["1.0", "0.3"])
-async def test_work_does_not_go_back_to_the_hub_it_came_from_and_nobody_behind_is_blamed(
+async def test_work_does_not_return_to_a_hub_it_came_from_and_no_agent_is_blamed(
     dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Near and far are each other's agents, and near lists a skill for far that only near itself offers."""
@@ -504,7 +504,7 @@ async def test_work_does_not_go_back_to_the_hub_it_came_from_and_nobody_behind_i
         assert [r for r in sent_back if r.url.endswith("/a2a")] == []
 
 
-async def test_a_request_that_too_many_hubs_passed_on_is_blamed_on_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_passed_too_many_hubs_is_blamed_on_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     async with chained(worker(), monkeypatch=monkeypatch) as (near, _):
         passed = {"skillHint": "echo", "fleetsim.hubs": ["h1", "h2", "h3"]}
         done = await client(near, at=NEAR).send_task("go", metadata=passed)
@@ -544,7 +544,7 @@ async def test_at_most_four_hubs_pass_a_request_on(header: str | None, told: Any
         assert await t.ledger.outcomes(since=EPOCH) == ()
 
 
-async def test_an_agent_behind_a_hub_sees_which_hubs_there_were_in_header_and_metadata() -> None:
+async def test_an_agent_behind_a_hub_sees_the_hubs_on_the_way_in_header_and_metadata() -> None:
     told: list[Any] = []
     agent = worker()
 
@@ -573,11 +573,11 @@ async def test_an_agent_behind_a_hub_sees_which_hubs_there_were_in_header_and_me
         assert told == [None], "work of the hub's own has come through none"
 
 
-# -- a restart in the middle
+# a restart during a task
 
 
 @pytest.mark.slow
-async def test_a_task_goes_on_over_a_restart_under_the_same_id(tmp_path: Path) -> None:
+async def test_a_task_continues_over_a_restart_under_the_same_id(tmp_path: Path) -> None:
     async with local_hub(worker(), a2a_state=tmp_path / "a2a.db") as t:
         await asyncio.sleep(1)
         agent = client(t)
@@ -601,7 +601,7 @@ async def test_a_question_keeps_its_message_id_and_its_time_over_a_restart(tmp_p
             await asyncio.sleep(5)
 
 
-async def test_a_question_that_was_answered_elsewhere_over_a_restart_is_over(tmp_path: Path) -> None:
+async def test_a_question_answered_elsewhere_over_a_restart_is_closed(tmp_path: Path) -> None:
     async with local_hub(worker(), a2a_state=tmp_path / "a2a.db") as t:
         await asyncio.sleep(1)
         agent = client(t)
@@ -614,7 +614,7 @@ async def test_a_question_that_was_answered_elsewhere_over_a_restart_is_over(tmp
 
 
 @pytest.mark.slow
-async def test_streams_and_waiting_calls_end_as_the_hub_stops_and_the_task_does_not(tmp_path: Path) -> None:
+async def test_streams_and_waiting_calls_end_with_the_hub_and_the_task_does_not(tmp_path: Path) -> None:
     async with local_hub(worker(), a2a_state=tmp_path / "a2a.db") as t:
         await asyncio.sleep(1)
         agent, waiting = client(t), client(t, "1.0")
@@ -639,7 +639,7 @@ async def test_streams_and_waiting_calls_end_as_the_hub_stops_and_the_task_does_
             assert (await until(agent, one, TaskState.COMPLETED)).text == "at last"
 
 
-# -- a death in the middle: what is on disk is what it was a moment before
+# a kill during a task: the disk has the state of a moment before
 
 
 @asynccontextmanager
@@ -655,7 +655,7 @@ async def on_disk(t: LocalHub, path: Path) -> AsyncIterator[Store]:
         await file.close()
 
 
-async def test_a_task_that_was_taken_and_not_dispatched_is_dispatched_after_the_restart(tmp_path: Path) -> None:
+async def test_an_accepted_task_without_a_dispatch_is_dispatched_after_the_restart(tmp_path: Path) -> None:
     async with local_hub(worker(), a2a_state=tmp_path / "a2a.db") as t:
         said = Message(message_id="m", role=Role.USER, parts=(TextPart(text="x"),), metadata={"skillHint": "echo"})
 
@@ -670,7 +670,7 @@ async def test_a_task_that_was_taken_and_not_dispatched_is_dispatched_after_the_
         assert outcome.correlation_id == "c-9"
 
 
-async def test_a_cancel_that_did_not_get_to_the_work_gets_there_after_the_restart(tmp_path: Path) -> None:
+async def test_a_cancel_that_did_not_reach_the_request_reaches_it_after_the_restart(tmp_path: Path) -> None:
     async with local_hub(worker(), a2a_state=tmp_path / "a2a.db") as t:
         await asyncio.sleep(1)
         task = await begun(client(t), message("go", "ponder"))
@@ -686,7 +686,7 @@ async def test_a_cancel_that_did_not_get_to_the_work_gets_there_after_the_restar
         assert outcome.kind is OutcomeKind.CANCELED
 
 
-async def test_an_answer_that_was_taken_and_not_passed_on_is_passed_on_after_the_restart(tmp_path: Path) -> None:
+async def test_an_accepted_answer_that_was_not_passed_on_is_passed_on_after_the_restart(tmp_path: Path) -> None:
     async with local_hub(worker(), a2a_state=tmp_path / "a2a.db") as t:
         await asyncio.sleep(1)
         agent = client(t)

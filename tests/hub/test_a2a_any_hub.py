@@ -116,7 +116,7 @@ async def test_a_question_is_answered_at_another_hub(server: Server, dialect: st
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_running_task_takes_no_message_at_any_hub(server: Server, dialect: str) -> None:
+async def test_a_running_task_accepts_no_message_at_any_hub(server: Server, dialect: str) -> None:
     async with two(server, "unasked", dialect) as (_, first, second):
         task = await sent(first, message("long", "ponder"))
         await until(second, task.task_id, TaskState.WORKING)
@@ -140,7 +140,7 @@ async def test_both_hubs_list_the_tasks_of_both_in_one_order_page_by_page(server
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_conversation_goes_on_at_another_hub(server: Server, dialect: str) -> None:
+async def test_a_conversation_continues_at_another_hub(server: Server, dialect: str) -> None:
     async with two(server, "turns", dialect) as (fleet, first, second):
         task = await sent(first, message("one", "echo"))
         await until(first, task.task_id, TaskState.COMPLETED)
@@ -190,7 +190,7 @@ async def test_a_stream_is_joined_at_another_hub_and_has_the_whole_text(server: 
                     case StatusUpdate():
                         states.append(event.status.state)
         assert texts == {task.task_id: "one two three"}
-        assert pieces > 1, "it came as it was said"
+        assert pieces > 1, "it came in pieces"
         assert states[-1] is TaskState.COMPLETED
 
 
@@ -199,7 +199,7 @@ async def said(truth: object) -> object:
 
 
 class Receiver:
-    """Takes webhooks on a real socket; refuses them, with a status that asks for another try, until ``opens``."""
+    """Receives webhooks on a real socket; refuses them with a status that allows a retry, until ``opens``."""
 
     def __init__(self) -> None:
         self.opens = False
@@ -217,7 +217,7 @@ class Receiver:
 
 @asynccontextmanager
 async def receiving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Receiver, str]]:
-    """A receiver, and its URL, which the hubs may call though it is on this machine."""
+    """A receiver and its URL, which the hubs may call although it is on this machine."""
     receiver, listener = Receiver(), listen("127.0.0.1", 0)
     at = f"127.0.0.1:{listener.getsockname()[1]}"
     monkeypatch.setattr(AgentSettings, "webhook_policy", lambda _: AddressPolicy.allowing(at))
@@ -273,13 +273,13 @@ async def test_a_webhook_that_a_lost_hub_owed_is_sent_once_by_another(
         await fleet.until(adopted)
         receiver.opens = True
         await fleet.until(lambda: said(receiver.taken))
-        await asyncio.sleep(8)  # the tries of the lost hub would come within this time
+        await asyncio.sleep(8)  # the retries of the lost hub would come within this time
         assert len(receiver.taken) == 1
         assert "completed" in receiver.taken[0]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_task_of_a_hub_that_stops_goes_on_at_another(server: Server, dialect: str) -> None:
+async def test_a_task_of_a_hub_that_stops_continues_at_another(server: Server, dialect: str) -> None:
     async with two(server, "stops", dialect, poll_s=1.0) as (fleet, first, second):
         task = await sent(first, message("go", "ask"))
         question = await until(first, task.task_id, TaskState.INPUT_REQUIRED)

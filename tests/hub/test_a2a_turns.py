@@ -46,7 +46,7 @@ async def said(t: LocalHub, call: SendMessage, *, dialect: str | None = None, ke
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["1.0", "0.3"])
-async def test_a_conversation_goes_on_with_the_agent_and_in_the_context_it_was_in(dialect: str) -> None:
+async def test_a_conversation_continues_with_its_agent_and_in_its_context(dialect: str) -> None:
     async with local_hub(talker(), talker("ava"), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         first, task = await said(t, message("one", "chat"), dialect=dialect, key=AVA)
@@ -59,7 +59,7 @@ async def test_a_conversation_goes_on_with_the_agent_and_in_the_context_it_was_i
         assert other.split()[1] != first.split()[1]
 
 
-async def test_a_conversation_of_somebody_else_is_not_gone_on_with() -> None:
+async def test_a_conversation_of_another_caller_cannot_be_continued() -> None:
     async with local_hub(talker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         first, task = await said(t, message("one", "chat"), key=AVA)
@@ -70,7 +70,7 @@ async def test_a_conversation_of_somebody_else_is_not_gone_on_with() -> None:
         assert guessed != first
 
 
-async def test_a_conversation_goes_on_elsewhere_with_what_its_agent_does_not_do() -> None:
+async def test_a_conversation_moves_to_another_agent_for_a_skill_that_its_agent_lacks() -> None:
     async with local_hub(talker(), talker("ava", "review"), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         _, task = await said(t, message("one", "chat"), key=AVA)
@@ -87,7 +87,7 @@ def given(data: Any, task_id: str) -> SendMessage:
 
 @pytest.mark.parametrize("skill", ["form", "attached"])
 @pytest.mark.parametrize("dialect", ["1.0", "0.3"])
-async def test_a_question_in_data_comes_with_its_data_and_takes_data(dialect: str, skill: str) -> None:
+async def test_a_question_in_data_arrives_with_its_data_and_accepts_data(dialect: str, skill: str) -> None:
     async with local_hub(clerk()) as t:
         await asyncio.sleep(1)
         agent = client(t, dialect)
@@ -103,7 +103,7 @@ async def test_a_question_in_data_comes_with_its_data_and_takes_data(dialect: st
 
 
 @pytest.mark.parametrize("dialect", ["1.0", "0.3"])
-async def test_a_webhook_is_told_the_end_at_a_public_address_and_taken_for_no_other(dialect: str) -> None:
+async def test_a_webhook_at_a_public_address_gets_the_end_and_another_address_is_refused(dialect: str) -> None:
     told: list[tuple[str, dict[str, Any]]] = []
 
     async def take(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""An agent has one account at every door, and what it owes delays nobody else."""
+"""An agent has one account at every door, and its debt delays no other."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def owe(t: LocalHub, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("door", DOORS)
-async def test_a_request_of_an_agent_in_debt_waits_or_gets_429_and_no_other_key_notices(door: str) -> None:
+async def test_a_request_of_an_agent_in_debt_waits_or_gets_429_and_no_other_key_is_delayed(door: str) -> None:
     async with hub_at_work() as t:
         now = t.runtime.clock.monotonic
         for seconds, status in ((3.0, {200, 202}), (60.0, {429})):
@@ -76,7 +76,7 @@ async def test_a_request_of_an_agent_in_debt_waits_or_gets_429_and_no_other_key_
 
 
 @pytest.mark.parametrize("door", DOORS)
-async def test_requests_beyond_the_rate_get_429_until_there_is_room_again(door: str) -> None:
+async def test_requests_over_the_rate_get_429_until_the_account_has_room(door: str) -> None:
     async with hub_at_work() as t:
         t.hub.limiter.accounts.limits = AccountLimits(requests_per_s=0.5, requests_ahead=2)
         replies = [await ask(t, door) for _ in range(3)]
@@ -126,7 +126,7 @@ async def test_open_requests_and_their_bytes_count_until_they_end() -> None:
 
 
 @pytest.mark.parametrize("door", ["api", "a2a", "rest"])
-async def test_no_door_opens_more_requests_than_a_key_may_have(door: str) -> None:
+async def test_every_door_refuses_a_request_over_the_open_limit_of_a_key(door: str) -> None:
     async with hub_at_work() as t:
         t.hub.limiter.accounts.limits = AccountLimits(open_max=1)
         body = {"targets": ["quinn"], "skill": "ponder", "text": "x"}
@@ -137,7 +137,7 @@ async def test_no_door_opens_more_requests_than_a_key_may_have(door: str) -> Non
         assert (await ask(t, door, KEY)).status in {200, 202}
 
 
-async def test_a_request_that_waits_for_news_leaves_the_turn_to_others() -> None:
+async def test_a_request_that_waits_for_an_outcome_does_not_block_others() -> None:
     async with hub_at_work() as t:
         reply = await t.http("POST", "/api/a2a/delegate", json.dumps({**WORK, "skill": "ponder"}).encode(), key=AVA)
         cid = json.loads(reply.body)["data"]["correlationId"]
@@ -167,7 +167,7 @@ async def test_large_bodies_of_one_key_hold_two_places_and_another_keys_pass() -
         assert (account(t).bytes, account(t).working.locked()) == (account(t).open * 600_000, False)
 
 
-async def test_a_wait_of_a_client_goes_on_where_its_key_has_no_further_request_at_once() -> None:
+async def test_a_wait_of_a_client_succeeds_over_the_limit_of_requests_at_once() -> None:
     async with hub_at_work() as t:
         t.hub.limiter.accounts.limits = AccountLimits(at_once_max=2)
         client = t.agents_client(AVA)
@@ -176,7 +176,7 @@ async def test_a_wait_of_a_client_goes_on_where_its_key_has_no_further_request_a
         assert {(task.status, task.text) for task in found} == {("done", "at last")}
 
 
-async def test_a_key_has_so_many_requests_at_once_and_another_keys_pass() -> None:
+async def test_the_requests_at_once_of_a_key_are_limited_and_another_keys_pass() -> None:
     async with hub_at_work() as t:
         t.hub.limiter.accounts.limits = AccountLimits(at_once_max=2)
         reply = await t.http("POST", "/api/a2a/delegate", json.dumps({**WORK, "skill": "ponder"}).encode(), key=AVA)
@@ -192,7 +192,7 @@ async def test_a_key_has_so_many_requests_at_once_and_another_keys_pass() -> Non
 
 
 class Client:
-    """Sends one request of ava, and reads nothing of the answer until ``reads``."""
+    """Sends one request of ava, and reads the response only after ``reads``."""
 
     def __init__(self, accounts: Accounts, app: ASGIApp) -> None:
         self.reads = asyncio.Event()
@@ -212,7 +212,7 @@ class Client:
             await self.reads.wait()
 
 
-async def test_of_answers_that_are_not_read_a_key_has_so_many_bytes() -> None:
+async def test_the_unread_bytes_of_a_keys_responses_are_limited() -> None:
     limits = AccountLimits(bytes_max=2_500_000)
     accounts = Accounts(virtual_runtime(), limits)
 

@@ -1,4 +1,4 @@
-"""Agents' keys: where they come from, whose they are, and that no other opens anything."""
+"""Agents' keys: their sources and their owners; no other text is accepted."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ async def found(env: Mapping[str, str], *agents: str, yaml: str | None = None, *
 
 
 async def opens(t: LocalHub, key: str) -> bool:
-    """Whether the key lets anybody in."""
+    """Whether the key is accepted."""
     return (await t.http("GET", "/api/tasks/c-1", key=key)).status != 401
 
 
-def test_each_key_is_its_holders() -> None:
+def test_each_key_belongs_to_its_agent() -> None:
     ring = Keyring(KEY)
     ring.replace({"quinn": QUINN, "ava": AVA})
     assert [holder(ring, key) for key in (KEY, QUINN, AVA, QUINN[:-1], "")] == [
@@ -50,7 +50,7 @@ def test_each_key_is_its_holders() -> None:
 
 
 @pytest.mark.parametrize("key", ["", " ", "short", "x" * 15, "x" * 513, "with a blank in it", "é" * 20])
-def test_a_key_that_is_none_opens_nothing_whoevers_it_is(key: str) -> None:
+def test_an_invalid_key_is_refused_for_every_agent(key: str) -> None:
     """An unset key was the administrator's in the original."""
     ring = Keyring(key)
     ring.replace({"quinn": key})
@@ -59,7 +59,7 @@ def test_a_key_that_is_none_opens_nothing_whoevers_it_is(key: str) -> None:
     assert len(ring.problems) == 2
 
 
-def test_incident_14_agents_that_share_a_key_have_none() -> None:
+def test_incident_14_agents_with_one_key_have_none() -> None:
     ring = Keyring(KEY)
     ring.replace({"quinn": QUINN, "ava": QUINN, "frank": AVA})
     assert holder(ring, QUINN) is None
@@ -93,7 +93,7 @@ async def test_two_agents_of_one_variable_have_the_same_key_and_so_none() -> Non
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED))
-async def test_nobody_has_a_key_under_a_name_that_stands_for_somebody_else(name: str) -> None:
+async def test_a_reserved_name_has_no_key(name: str) -> None:
     keys = await found({f"WORKSTACEAN_API_KEY_{name.upper()}": QUINN})
     assert keys.keys == {}
     assert "WORKSTACEAN_API_KEY_" in keys.problems[0]
@@ -102,7 +102,7 @@ async def test_nobody_has_a_key_under_a_name_that_stands_for_somebody_else(name:
     assert written.problems
 
 
-async def test_the_file_wins_over_the_environment_and_names_where_a_key_is() -> None:
+async def test_the_file_wins_over_the_environment_and_names_the_place_of_a_key() -> None:
     yaml = "keys:\n  quinn: {keyFile: secret/quinn}\n  frank: {envKey: FRANKS}\n"
     keys = await found({**ENV, "FRANKS": "f" * 20}, "quinn", yaml=yaml, **{"secret/quinn": "n" * 32 + "\n"})
     assert keys.keys == {"quinn": "n" * 32, "frank": "f" * 20, "ava": AVA}
@@ -122,7 +122,7 @@ async def test_the_file_wins_over_the_environment_and_names_where_a_key_is() -> 
         ("keys:\n  quinn: {keyFile: empty}\n", "empty holds no key"),
     ],
 )
-async def test_what_is_wrong_is_told_and_gives_nobody_a_key(yaml: str, says: str) -> None:
+async def test_an_error_in_the_keys_is_reported_and_no_agent_gets_a_key(yaml: str, says: str) -> None:
     keys = await found({}, yaml=yaml, empty="\n")
     assert keys.keys == {}
     (problem,) = keys.problems
@@ -141,7 +141,7 @@ async def test_a_key_file_that_others_can_read_is_refused(tmp_path: Path, mode: 
     assert ("others can read it" in " ".join(keys.problems)) is not taken
 
 
-async def test_a_key_in_a_file_is_rotated_while_the_hub_runs_and_the_old_one_opens_nothing() -> None:
+async def test_a_key_in_a_file_is_rotated_while_the_hub_runs_and_the_old_one_is_refused() -> None:
     async with local_hub(worker()) as t:
         t.files.put("quinn.key", QUINN)
         t.files.put(AGENT_KEYS, "keys:\n  quinn: {keyFile: quinn.key}\n")
@@ -166,7 +166,7 @@ async def test_a_log_shows_no_key_of_before_or_after_a_rotation(tmp_path: Path) 
     assert formatter.clean(f"{QUINN} then {AVA}") == f"{HIDDEN} then {HIDDEN}"
 
 
-async def test_a_broken_file_changes_nobodys_key_and_is_told_once() -> None:
+async def test_a_broken_file_changes_no_key_and_is_reported_once() -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         t.files.put(AGENT_KEYS, "keys:\n  quinn: {envKey: WORKSTACEAN_API_KEY_AVA}\n  ava: {keyFile: none}\n")
         await asyncio.sleep(5)
@@ -179,14 +179,14 @@ async def test_a_broken_file_changes_nobodys_key_and_is_told_once() -> None:
         assert all(QUINN not in error and AVA not in error for error in told)
 
 
-async def test_shared_secrets_are_told_when_the_hub_starts() -> None:
+async def test_shared_secrets_are_reported_when_the_hub_starts() -> None:
     async with local_hub(worker(), agent_keys={**ENV, "WORKSTACEAN_API_KEY_AVA": QUINN}) as t:
         assert not await opens(t, QUINN)
         (event,) = t.events("config.rejected")
         assert {"ava", "quinn"} <= set(str(event).split())
 
 
-async def test_agents_have_their_keys_and_their_requests_after_a_restart() -> None:
+async def test_agents_keep_their_keys_and_their_requests_over_a_restart() -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         reply = await t.http("POST", "/api/requests", b'{"text": "x", "skill": "ponder"}', key=QUINN)

@@ -1,4 +1,4 @@
-"""The state folder, copied and put back; and what a process that is killed in the middle leaves."""
+"""Backup and restore of the state folder, and the files that a kill in the middle leaves."""
 
 # ruff: noqa: ASYNC240 - each test looks at files between two openings
 
@@ -37,7 +37,7 @@ def state(tmp_path: Path, runtime: Runtime) -> StateDir:
 
 
 async def requests(state: StateDir, runtime: Runtime, *more: str, take_over: bool = False) -> set[str]:
-    """Add requests to the ledger, each with a question; the ids of all open ones."""
+    """Add requests to the ledger, each with a question; returns the ids of all open ones."""
     ledger = open_ledger(state.ledger_path, clock=runtime.clock, storage="inline", take_over=take_over)
     async with ledger:
         for name in more:
@@ -49,7 +49,7 @@ async def requests(state: StateDir, runtime: Runtime, *more: str, take_over: boo
         return {r.request.correlation_id for r in await ledger.open_requests()}
 
 
-async def test_a_backup_is_put_back_whole_and_waits_for_a_person(
+async def test_a_backup_is_restored_whole_and_waits_for_a_person(
     state: StateDir, tmp_path: Path, runtime: Runtime
 ) -> None:
     await requests(state, runtime, "c-1")
@@ -72,7 +72,7 @@ async def test_a_backup_is_put_back_whole_and_waits_for_a_person(
     assert await requests(state, runtime) == {"c-1", "c-2"}, "and the old one is still there"
 
 
-async def test_a_backup_into_a_folder_gets_a_name_of_its_own_and_a_restore_names_the_newest(
+async def test_a_backup_into_a_folder_gets_a_new_name_and_a_restore_names_the_newest(
     state: StateDir, tmp_path: Path, runtime: Runtime
 ) -> None:
     await requests(state, runtime, "c-1")
@@ -87,7 +87,7 @@ async def test_a_backup_into_a_folder_gets_a_name_of_its_own_and_a_restore_names
     assert str(second.path) in str(refused.value.hint)
 
 
-async def test_a_ledger_alone_is_put_back_and_the_keys_stay(state: StateDir, tmp_path: Path, runtime: Runtime) -> None:
+async def test_a_ledger_alone_is_restored_and_the_keys_stay(state: StateDir, tmp_path: Path, runtime: Runtime) -> None:
     await requests(state, runtime, "c-1")
     done = back_up(state, tmp_path / "b", START, quiet)
     (state.path / "api-key").write_text("k" * 32)
@@ -114,7 +114,7 @@ def spoiled(path: Path) -> None:
         lambda b: (b / "a2a-tasks.db").write_bytes(b"no database"),
     ],
 )
-async def test_a_bad_backup_is_refused_and_the_files_stay(
+async def test_a_bad_backup_is_refused_and_the_files_stay_unchanged(
     state: StateDir, tmp_path: Path, runtime: Runtime, break_it: Callable[[Path], object]
 ) -> None:
     await requests(state, runtime, "c-1")
@@ -127,7 +127,7 @@ async def test_a_bad_backup_is_refused_and_the_files_stay(
     assert await requests(state, runtime) == {"c-1"}
 
 
-async def test_nothing_is_restored_under_a_hub_that_runs(state: StateDir, tmp_path: Path, runtime: Runtime) -> None:
+async def test_a_restore_under_a_running_hub_is_refused(state: StateDir, tmp_path: Path, runtime: Runtime) -> None:
     await requests(state, runtime, "c-1")
     done = back_up(state, tmp_path / "b", START, quiet)
     async with open_ledger(state.ledger_path, clock=runtime.clock, storage="inline") as ledger:
@@ -206,9 +206,7 @@ async def test_a_restore_killed_anywhere_leaves_the_old_ledger_or_one_that_is_re
     assert seen == {"refused", "whole"}
 
 
-async def test_a_ledger_that_the_hub_does_not_use_is_not_backed_up(
-    state: StateDir, tmp_path: Path, runtime: Runtime
-) -> None:
+async def test_an_unused_ledger_is_not_backed_up(state: StateDir, tmp_path: Path, runtime: Runtime) -> None:
     await requests(state, runtime, "c-1")
     for shared in (False, True):
         state.announce("http://127.0.0.1:1", os.getpid(), "p", shared=shared)
@@ -218,7 +216,7 @@ async def test_a_ledger_that_the_hub_does_not_use_is_not_backed_up(
     back_up(state, tmp_path / "b", START, quiet)
 
 
-async def test_ctrl_c_in_the_middle_leaves_everything_as_it_was(
+async def test_ctrl_c_during_a_restore_leaves_every_file_unchanged(
     state: StateDir, tmp_path: Path, runtime: Runtime
 ) -> None:
     def interrupt(*_: int) -> None:

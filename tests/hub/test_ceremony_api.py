@@ -62,7 +62,7 @@ async def test_an_agent_makes_lists_changes_fires_and_deletes_a_ceremony() -> No
         assert (await call(t, "POST", f"{PATH}/delete", key=QUINN))[0] == 404
 
 
-async def test_a_dry_run_says_what_would_be_sent_and_sends_nothing() -> None:
+async def test_a_dry_run_returns_the_request_and_sends_nothing() -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         await create(t, prompt="look around", targets=["quinn", "rex"])
@@ -86,7 +86,7 @@ async def test_a_dry_run_says_what_would_be_sent_and_sends_nothing() -> None:
         assert t.hub.events.last_seq > seq
 
 
-async def test_the_list_is_an_array_and_broken_files_are_listed_apart() -> None:
+async def test_the_list_is_an_array_and_broken_files_are_in_a_list_of_their_own() -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         t.files.put(FOLDER / "b.yaml", "id: x\n")
         await asyncio.sleep(6)
@@ -96,7 +96,7 @@ async def test_the_list_is_an_array_and_broken_files_are_listed_apart() -> None:
         assert await t.remote.ceremony_errors() == [problem]
 
 
-async def test_every_owner_sees_their_own_and_the_hubs_owner_sees_all() -> None:
+async def test_every_owner_sees_its_own_ceremonies_and_the_hubs_owner_sees_all() -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         for key, ceremony_id in ((QUINN, "q"), (AVA, "a"), (KEY, "s")):
@@ -107,7 +107,7 @@ async def test_every_owner_sees_their_own_and_the_hubs_owner_sees_all() -> None:
         assert (await call(t, "GET", "/api/ceremonies?all=true", key=QUINN))[0] == 401
 
 
-async def test_what_is_left_out_is_filled_in() -> None:
+async def test_omitted_keys_are_filled_in() -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         bare = {"id": "b", "name": "B", "schedule": "0 0 1 1 *", "skill": "echo"}
@@ -122,7 +122,7 @@ async def test_what_is_left_out_is_filled_in() -> None:
 
 @pytest.mark.parametrize("key", [QUINN, AVA, KEY])
 @pytest.mark.parametrize("enabled", [True, False])
-async def test_incident_a_ceremony_is_never_overwritten_by_making_one(key: str, enabled: bool) -> None:  # T-33
+async def test_incident_creating_a_ceremony_never_overwrites_one(key: str, enabled: bool) -> None:  # T-33
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         await create(t, enabled=enabled)
@@ -133,7 +133,7 @@ async def test_incident_a_ceremony_is_never_overwritten_by_making_one(key: str, 
 
 
 @pytest.mark.parametrize("more", [{}, {"enabled": None}], ids=["left out", "null"])
-async def test_incident_12_a_paused_ceremony_stays_paused_whatever_else_is_changed(more: dict[str, Any]) -> None:
+async def test_incident_12_a_paused_ceremony_stays_paused_over_any_other_change(more: dict[str, Any]) -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         await create(t, enabled=False)
@@ -152,7 +152,7 @@ async def test_incident_14_agents_that_share_a_key_cannot_touch_a_ceremony_of_ei
 
 @pytest.mark.parametrize("owner", [QUINN, KEY], ids=["another agent's", "the hub's owner's"])
 @pytest.mark.parametrize(("method", "verb"), [("POST", "update"), ("POST", "delete"), ("POST", "run"), ("GET", "runs")])
-async def test_a_ceremony_of_somebody_else_is_not_there(owner: str, method: str, verb: str) -> None:  # T-33
+async def test_a_ceremony_of_another_owner_is_not_found(owner: str, method: str, verb: str) -> None:  # T-33
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         await create(t, key=owner)
@@ -165,7 +165,7 @@ async def test_a_ceremony_of_somebody_else_is_not_there(owner: str, method: str,
         assert (t.files.take(FOLDER / f"{SWEEP['id']}.yaml"), t.hub.events.last_seq) == (before, seq)
 
 
-async def test_who_made_it_is_stamped_and_stays() -> None:  # T-33
+async def test_the_creator_is_recorded_and_stays() -> None:  # T-33
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         assert (await create(t, createdBy="ava"))[0] == 400
@@ -201,7 +201,7 @@ async def test_a_channel_that_does_not_list_the_owner_is_refused(key: str) -> No
             assert (status, row["data"]["notifyChannel"], row["data"]["warnings"]) == (200, "77", [])
 
 
-async def test_a_channel_that_was_taken_away_does_not_keep_an_owner_from_other_changes() -> None:
+async def test_a_removed_channel_does_not_prevent_other_changes_by_an_owner() -> None:
     page = Destination(kind=SinkKind.COMMAND, argv=("/usr/bin/page",))
     async with local_hub(worker(), agent_keys=ENV, channels=[Channel(channel_id="77", sinks=(page,))]) as t:
         t.files.put(FOLDER / "c.yaml", written({**SWEEP, "createdBy": "ava", "notifyChannel": "77"}))
@@ -210,8 +210,8 @@ async def test_a_channel_that_was_taken_away_does_not_keep_an_owner_from_other_c
         assert (status, row["data"]["enabled"]) == (200, False)
 
 
-async def test_an_id_that_changed_hands_is_deleted_by_its_owner_of_now() -> None:
-    """Between a look at whose it is and the act another may have made one of the same id."""
+async def test_an_id_that_changed_hands_is_deleted_only_by_its_current_owner() -> None:
+    """Between the check of the owner and the deletion, another may have created one with the same id."""
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         await create(t)
@@ -227,7 +227,7 @@ async def test_an_id_that_changed_hands_is_deleted_by_its_owner_of_now() -> None
         assert (row["createdBy"], row["name"]) == ("ava", "Hourly Sweep")
 
 
-async def test_what_an_owner_before_had_is_not_the_next_ones() -> None:
+async def test_runs_of_a_former_owner_are_hidden_from_the_next_one() -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         await create(t)
@@ -277,7 +277,7 @@ async def test_an_owner_follows_the_runs_of_its_ceremonies() -> None:
         7,
     ],
 )
-async def test_an_id_that_is_a_path_or_a_trick_makes_no_file(ceremony_id: Any) -> None:  # T-35
+async def test_an_id_that_is_a_path_creates_no_file(ceremony_id: Any) -> None:  # T-35
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         before = t.files.content()
@@ -288,7 +288,7 @@ async def test_an_id_that_is_a_path_or_a_trick_makes_no_file(ceremony_id: Any) -
 @pytest.mark.parametrize("ceremony_id", ["..", "%2e%2e", "..%2f..%2fagents", "tick%0a", "%00"])
 @pytest.mark.parametrize("verb", ["update", "delete", "run"])
 @pytest.mark.parametrize("key", [QUINN, KEY])
-async def test_an_address_that_is_a_path_or_a_trick_reaches_no_file(ceremony_id: str, verb: str, key: str) -> None:
+async def test_an_address_with_a_path_as_its_id_reaches_no_file(ceremony_id: str, verb: str, key: str) -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:  # T-35
         await asyncio.sleep(1)
         before = t.files.content()
@@ -311,7 +311,7 @@ async def test_an_address_that_is_a_path_or_a_trick_reaches_no_file(ceremony_id:
         "＊ * * * *",
     ],
 )
-async def test_a_schedule_that_costs_or_never_fires_is_refused(schedule: str) -> None:  # T-34
+async def test_a_schedule_that_is_costly_or_never_fires_is_refused(schedule: str) -> None:  # T-34
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         assert (await create(t, schedule=schedule))[0] == 400
@@ -330,7 +330,7 @@ async def test_a_schedule_that_costs_or_never_fires_is_refused(schedule: str) ->
         {"name": "${HOME} <<: {a: b}"},
     ],
 )
-async def test_what_a_body_says_is_text_in_the_file_and_nothing_else(more: dict[str, Any]) -> None:  # T-36
+async def test_texts_of_a_body_are_only_texts_in_the_file(more: dict[str, Any]) -> None:  # T-36
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         status, row = await create(t, **more)
@@ -356,13 +356,13 @@ async def test_what_a_body_says_is_text_in_the_file_and_nothing_else(more: dict[
         ("/api/a2a/delegate", {"agent": "quinn", "message": "x"}, "agent, skill, and message are required"),
     ],
 )
-async def test_a_refusal_is_said_in_the_words_that_workstaceans_tools_know(path: str, body: Any, says: str) -> None:
+async def test_a_refusal_has_the_words_that_workstaceans_tools_expect(path: str, body: Any, says: str) -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         assert (await call(t, "POST", path, body, key=QUINN))[1]["error"] == says
 
 
-async def test_what_was_done_is_said_in_the_words_that_workstaceans_tools_know() -> None:
+async def test_a_success_has_the_words_that_workstaceans_tools_expect() -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         await create(t)
@@ -372,7 +372,7 @@ async def test_what_was_done_is_said_in_the_words_that_workstaceans_tools_know()
         assert said == [f'Ceremony "{SWEEP["id"]}" triggered', f'Ceremony "{SWEEP["id"]}" deleted']
 
 
-async def test_a_hub_without_a_folder_says_so() -> None:
+async def test_a_hub_without_a_folder_refuses_ceremonies() -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         t.hub.ceremonies = None
         assert (await create(t))[0] == 404

@@ -1,4 +1,4 @@
-"""The seed's story of a ceremony, step by step: dropped, seen, fired, sent, remembered, told."""
+"""The seed's story of a ceremony, step by step: saved, seen, fired, sent, recorded, reported."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def channel(url: str) -> Channel:
 
 @dataclass
 class Story:
-    """Where the story takes place: a hub, an agent and a chat, and what the two heard."""
+    """The setting of the story: a hub, an agent and a chat, and the calls that the two received."""
 
     hub: Hub
     drop: Callable[[str], object]
@@ -73,14 +73,14 @@ class Story:
 
 
 class Heard:
-    """What agent and chat were sent."""
+    """The calls to agent and chat."""
 
     def __init__(self) -> None:
         self.calls: list[dict[str, Any]] = []
         self.chat: list[dict[str, Any]] = []
 
     def door(self, app: App) -> App:
-        """In front of an agent: note its calls."""
+        """Wrap an agent and record its calls."""
 
         async def noting(scope: Any, receive: Any, send: Any) -> None:
             parts: list[bytes] = []
@@ -139,7 +139,7 @@ async def tell(story: Story) -> None:
         assert hub.ceremonies.list() == ()
         story.set_clock(SLOT - BEFORE)
 
-        story.drop(SEED)  # 1: the file is dropped …
+        story.drop(SEED)  # 1: the file is saved …
         await until(heard, CeremoniesLoaded)
         seen_at = hub.runtime.clock.now()
         assert (seen_at - (SLOT - BEFORE)).total_seconds() <= SEEN_S_MAX  # 2: … and seen within five seconds
@@ -157,7 +157,7 @@ async def tell(story: Story) -> None:
         ended = await until(heard, CeremonyCompleted)
         (send,) = [
             call for call in story.calls if call["method"] == "message/send"
-        ]  # 4: as any other call of the agent
+        ]  # 4: like any other call of the agent
         assert send["params"]["metadata"]["skillHint"] == "qa_report"
         assert send["params"]["message"]["parts"][0]["text"].startswith("Execute skill: qa_report\n")
 
@@ -173,7 +173,7 @@ async def tell(story: Story) -> None:
         assert (outcome.agent, outcome.text, outcome.system_actor) == (
             *("quinn", "all green", "ceremony.quinn.daily-digest"),
         )
-        await until(heard, NoticeDelivered)  # … and people are told
+        await until(heard, NoticeDelivered)  # … and people get a notice
         (notice,) = story.chat
         assert "Quinn Daily QA Digest" in notice["content"]
         assert "all green" in notice["content"]

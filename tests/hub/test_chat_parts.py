@@ -1,4 +1,4 @@
-"""Files, data and long texts through the chat API and HubClient, in and out, and questions that are data."""
+"""Files, data and long texts through the chat API and HubClient, both ways, and questions in data."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def novelist() -> Agent:
     return agent
 
 
-async def test_a_chat_and_delegated_work_may_be_parts_alone_and_not_nothing() -> None:
+async def test_a_chat_and_delegated_work_may_consist_of_parts_but_not_be_empty() -> None:
     async with local_hub(filer(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         for path in ("chat", "delegate"):
@@ -68,14 +68,14 @@ async def test_the_client_sends_parts_and_gets_those_of_the_answer() -> None:
         assert (pointed.parts[0].uri, pointed.parts[0].raw) == ("https://files.example/big.iso", None)
 
 
-async def test_an_agent_that_failed_gives_its_reason_and_what_it_had() -> None:
+async def test_a_failed_request_has_the_agents_reason_and_its_parts() -> None:
     async with local_hub(novelist(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         told = await t.agents_client(AVA).chat_with_agent("novelist", "x", skill="give_up")
         assert (told.success, told.error, told.parts[0].data) == (False, "no ink", {"tried": 3})
 
 
-async def test_the_file_of_a_question_comes_with_its_content() -> None:
+async def test_the_file_of_a_question_is_returned_with_its_content() -> None:
     agent = Agent("notary")
 
     @agent.skill("sign")
@@ -93,7 +93,7 @@ async def test_the_file_of_a_question_comes_with_its_content() -> None:
         assert done.text == "1 signed"
 
 
-async def test_an_operators_paths_of_workstacean_carry_the_data_of_a_question_and_of_its_answer() -> None:
+async def test_workstaceans_paths_for_operators_carry_the_data_of_a_question_and_of_its_answer() -> None:
     async with local_hub(clerk()) as t:
         await asyncio.sleep(1)
         (cid,) = await t.remote.submit({"text": "a refund", "targets": ["clerk"], "skill": "form"})

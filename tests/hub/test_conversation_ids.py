@@ -1,4 +1,4 @@
-"""Every door gives a conversation an id or none, never an empty one, and takes back what it gave."""
+"""Every door returns a conversation's id or none, never an empty one, and accepts the id it returned."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def without_context() -> ScriptedAgent:
 
 
 def empty_ids(value: Any) -> bool:
-    """Whether ``contextId: ""`` stands anywhere in it."""
+    """Whether ``contextId: ""`` occurs anywhere in the document."""
     if isinstance(value, dict):
         return value.get("contextId") == "" or any(empty_ids(member) for member in value.values())
     return isinstance(value, list) and any(empty_ids(member) for member in value)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_each_turn_with_a_0_1_agent_is_in_the_session_that_the_first_one_sent(stream: bool) -> None:
+async def test_each_turn_with_a_0_1_agent_uses_the_session_of_the_first_one(stream: bool) -> None:
     async with local_hub(talker()) as t:
         client = AgentClient(URL, runtime=t.runtime, dialect="0.1")
         first = await client.follow("one", stream=stream).end()
@@ -57,7 +57,7 @@ async def test_a_streamed_0_1_question_and_the_answer_to_it_name_the_session() -
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_0_1_agent_that_names_no_session_is_in_the_one_that_the_first_turn_sent(stream: bool) -> None:
+async def test_a_0_1_agent_that_names_no_session_keeps_the_one_of_the_first_turn(stream: bool) -> None:
     words = {"role": "agent", "parts": [{"type": "text", "text": "Which city?"}]}
     asks = {"id": "t-1", "status": {"state": "input-required", "message": words}}
     card = {**CARD, "url": URL, "capabilities": {"streaming": True}}
@@ -74,7 +74,7 @@ async def test_a_0_1_agent_that_names_no_session_is_in_the_one_that_the_first_tu
         assert sends[-1]["sessionId"] == talk.context_id
 
 
-async def test_no_door_of_the_hub_gives_out_an_empty_context_and_each_takes_one_back() -> None:
+async def test_no_door_of_the_hub_returns_an_empty_context_and_each_accepts_one() -> None:
     async with local_hub(peers={"quinn": without_context().app}) as t:
         await asyncio.sleep(1)
         (cid,) = await t.remote.submit({"text": "go", "targets": ["quinn"], "conversation": True})

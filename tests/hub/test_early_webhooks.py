@@ -1,4 +1,4 @@
-"""Webhooks that overtake the reply to their send are kept once they are acknowledged, whatever becomes of the hub."""
+"""Webhooks that overtake the reply to their send are kept after their acknowledgement, even if the hub is killed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def quinn(text: str = "the agent's own words", *, wait_s: float = 0.0) -> Agent:
 
 
 async def submitted(t: LocalHub) -> str:
-    """A request, once the card was read; its correlation id."""
+    """Send a request once the card was read; returns its correlation id."""
     await asyncio.sleep(1)
     (cid,) = await t.hub.submit(SkillRequest(correlation_id="c-1", text="go", skill="echo", targets=("quinn",)))
     return cid
@@ -47,7 +47,7 @@ async def submitted(t: LocalHub) -> str:
 
 @asynccontextmanager
 async def reply_held_back(agent: Agent, way: dict[str, Any], **options: Any) -> AsyncIterator[tuple[LocalHub, str]]:
-    """A request whose agent is at work, or done, and whose reply will never come; its webhooks do."""
+    """A request with a working or finished agent whose reply never comes, but whose webhooks do."""
     async with local_hub(agent, entries={"quinn": way}, **options) as t:
         for method in ("message/send", "message/stream", "SendMessage", "SendStreamingMessage"):
             t.network.fault(SlowStart(seconds=10_000), Match(origin=AGENT, rpc_method=method))
@@ -57,7 +57,7 @@ async def reply_held_back(agent: Agent, way: dict[str, Any], **options: Any) -> 
 
 
 def answers(t: LocalHub) -> list[int | None]:
-    """What our receiver said to each webhook."""
+    """Our receiver's response to each webhook."""
     return [seen.status for seen in t.network.seen if seen.url.startswith(f"{HUB}/api/a2a/callback")]
 
 
@@ -74,12 +74,12 @@ async def test_a_webhook_acknowledged_before_the_reply_gives_the_outcome_after_a
         await t.restart()
         outcome = await ended(t, cid)
         assert (outcome.kind, outcome.text, outcome.reason) == (OutcomeKind.COMPLETED, "the agent's own words", "")
-        assert await t.ledger.early_webhooks() == (), "nothing is kept of a request that is over"
+        assert await t.ledger.early_webhooks() == (), "a request that has ended keeps no webhook"
 
 
 @pytest.mark.parametrize("known", [True, False])
-async def test_an_outcome_decided_while_the_hub_starts_is_told_once(known: bool) -> None:
-    """By a kept webhook, or because its agent is not in the fleet any more."""
+async def test_an_outcome_decided_while_the_hub_starts_is_published_once(known: bool) -> None:
+    """By a kept webhook, or because its agent is no longer in the fleet."""
     async with reply_held_back(quinn(wait_s=0 if known else 1000), OLDER) as (t, cid):
         t.network.down(AGENT)
         if not known:
@@ -91,20 +91,20 @@ async def test_an_outcome_decided_while_the_hub_starts_is_told_once(known: bool)
         assert [e.correlation_id for e in told] == [cid]
 
 
-async def test_the_task_an_early_webhook_named_is_polled_after_the_restart() -> None:
-    """An agent of 0.3 has no list to look for it in."""
+async def test_the_task_of_an_early_webhook_is_polled_after_the_restart() -> None:
+    """A 0.3 agent has no list in which to look for it."""
     async with reply_held_back(quinn(wait_s=100), OLDER) as (t, cid):
         assert answers(t)
         await t.restart()
         assert [s.rpc_method for s in t.network.seen if s.at_s > 5 and s.rpc_method.startswith("message/")] == []
-        t.network.down(HUB)  # no webhook tells of the end
+        t.network.down(HUB)  # no webhook carries the end
         outcome = await ended(t, cid)
         assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "the agent's own words")
         assert (await t.ledger.request(cid)).task.task_id == outcome.task_id  # type: ignore[union-attr]
 
 
 class FullDisk:
-    """A ledger that takes no webhooks."""
+    """A ledger that refuses webhooks."""
 
     def __init__(self, ledger: Any) -> None:
         self._ledger = ledger
@@ -120,7 +120,7 @@ class FullDisk:
         return kept
 
 
-async def test_a_webhook_that_cannot_be_recorded_is_told_to_come_again(runtime: Runtime) -> None:
+async def test_a_webhook_that_cannot_be_recorded_gets_503_with_retry_after(runtime: Runtime) -> None:
     async with open_ledger(None, clock=runtime.clock, storage="inline") as opened:
         disk = FullDisk(opened)
         async with reply_held_back(quinn(), OLDER, ledger=disk) as (t, cid):
@@ -173,18 +173,18 @@ async def under_way(t: LocalHub) -> str:
 
 
 @pytest.mark.slow
-async def test_a_flood_of_webhooks_makes_no_flood_of_polls() -> None:
+async def test_a_flood_of_webhooks_causes_no_flood_of_polls() -> None:
     async with local_hub(quinn(wait_s=2000), entries={"quinn": OLDER}) as t:
         cid = await under_way(t)
         token, before = KEYS.tokens().mint("quinn", cid), looks(t)
         for _ in range(30):
             while await post(t, cid, moved("more"), token) != 429:
                 pass
-            await asyncio.sleep(1)  # as long as the refusal was held back
+            await asyncio.sleep(1)  # as long as the refusal was delayed
         assert 5 <= looks(t) - before <= 16
 
 
-async def test_a_webhook_refused_before_the_reply_has_the_task_looked_at_once_it_is_bound(runtime: Runtime) -> None:
+async def test_a_webhook_refused_before_the_reply_causes_a_poll_once_the_task_is_bound(runtime: Runtime) -> None:
     async with open_ledger(None, clock=runtime.clock, storage="inline") as opened:
         disk = FullDisk(opened)
         async with local_hub(quinn(), entries={"quinn": OLDER}, ledger=disk) as t:

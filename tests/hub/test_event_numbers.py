@@ -1,4 +1,4 @@
-"""A reader outside that comes again with the last id it had gets all it missed and nothing twice, kills included."""
+"""A reader that returns with its last id gets every missed event and none twice, even after kills."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EITHER = (RequestAccepted, OutcomeDecided)
 
 
 class Told(NamedTuple):
-    """What a reader was told. ``id`` is what it would come again with then, of an event before if this has none."""
+    """One event of a reader. ``id`` is the id with which it would return then, perhaps an earlier event's."""
 
     id: str
     seq: int
@@ -41,7 +41,7 @@ class Told(NamedTuple):
 
 
 class Session(DiskSession):
-    """A disk on which writes can be made to wait."""
+    """A disk that can delay writes."""
 
     def __init__(self, disk: SimulatedDisk) -> None:
         super().__init__(disk, "hub")
@@ -54,7 +54,7 @@ class Session(DiskSession):
 
 
 class Reader:
-    """One that notes what it is told."""
+    """A reader that records its events."""
 
     def __init__(self, t: LocalHub, **headers: str) -> None:
         self.told: list[Told] = []
@@ -84,7 +84,7 @@ class Place(NamedTuple):
 
 @asynccontextmanager
 async def place() -> AsyncIterator[Place]:
-    """A hub whose disk can be cut, filled and slowed down."""
+    """A hub with a disk that can be cut, filled and slowed down."""
     storage = InlineStorage(opener(None))
     await storage.start()
     disk = SimulatedDisk(storage)
@@ -103,14 +103,14 @@ def request(t: LocalHub, skill: str = "echo") -> SkillRequest:
 
 
 async def killed(p: Place) -> None:
-    """The hub is killed where it stands, and another one starts on what it had written."""
+    """Kill the hub where it stands, and start another one on its files."""
     p.session.cut = True
     await p.t.network.crash(HUB)
     p.t.ledger = SqliteLedger(Session(p.disk), LedgerLimits())
     await p.t.restart()
 
 
-async def test_a_hub_that_is_killed_gives_no_number_that_a_reader_was_told_of_to_another_event() -> None:
+async def test_a_killed_hub_gives_no_published_number_to_another_event() -> None:
     async with place() as p:
         reader = Reader(p.t)
         for _ in range(3):
@@ -132,7 +132,7 @@ async def test_a_hub_that_is_killed_gives_no_number_that_a_reader_was_told_of_to
         await again.close()
 
 
-async def test_a_reader_outside_hears_of_an_event_within_a_moment() -> None:
+async def test_an_external_reader_gets_an_event_within_a_moment() -> None:
     async with place() as p:
         reader = Reader(p.t)
         await asyncio.sleep(1)
@@ -143,7 +143,7 @@ async def test_a_reader_outside_hears_of_an_event_within_a_moment() -> None:
         await reader.close()
 
 
-async def test_while_nothing_can_be_recorded_events_are_told_as_they_happen_and_without_an_id() -> None:
+async def test_while_writes_fail_events_are_sent_at_once_and_without_an_id() -> None:
     async with place() as p:
         reader = Reader(p.t)
         await asyncio.sleep(1)
@@ -151,7 +151,7 @@ async def test_while_nothing_can_be_recorded_events_are_told_as_they_happen_and_
         p.t.hub.events.publish(StreamBroken(why="t.first"))
         p.t.hub.events.publish(StreamBroken(why="t.second"))
         await asyncio.sleep(GATHER_S)
-        *_, before, first, second, storage = reader.told  # the last reports the full disk itself
+        *_, before, first, second, storage = reader.told  # the last event reports the full disk itself
         assert [(told.id, told.why) for told in (first, second)] == [(before.id, "t.first"), (before.id, "t.second")]
         assert storage.id == before.id
         p.disk.full = False
@@ -167,7 +167,7 @@ async def test_while_nothing_can_be_recorded_events_are_told_as_they_happen_and_
         await again.close()
 
 
-async def test_who_asks_for_the_journal_is_given_all_that_happened_before() -> None:
+async def test_a_reader_of_the_whole_journal_gets_every_earlier_event() -> None:
     async with place() as p:
         for at in range(1, 4):
             p.t.hub.events.publish(StreamBroken(why=f"t.{at}"))
@@ -179,7 +179,7 @@ async def test_who_asks_for_the_journal_is_given_all_that_happened_before() -> N
         p.disk.full = False
 
 
-async def test_a_disk_that_takes_long_keeps_nothing_from_a_reader_for_long() -> None:
+async def test_a_slow_disk_delays_no_reader_for_long() -> None:
     async with place() as p:
         reader = Reader(p.t)
         await asyncio.sleep(1)
@@ -193,7 +193,7 @@ async def test_a_disk_that_takes_long_keeps_nothing_from_a_reader_for_long() -> 
         await reader.close()
 
 
-async def test_a_reader_hears_of_the_hubs_end_and_once_only_over_a_restart() -> None:
+async def test_a_reader_gets_the_hubs_end_once_over_a_restart() -> None:
     async with place() as p:
         reader = Reader(p.t)
         await asyncio.sleep(1)
@@ -210,7 +210,7 @@ async def test_a_reader_hears_of_the_hubs_end_and_once_only_over_a_restart() -> 
         await again.close()
 
 
-async def test_a_request_is_answered_with_a_number_after_which_all_its_events_come() -> None:
+async def test_a_request_returns_a_number_after_which_all_its_events_come() -> None:
     async with place() as p:
         p.t.hub.events.publish(StreamBroken(why="recorded at once, after a pause"))
         await asyncio.sleep(GATHER_S / 2)
@@ -220,7 +220,7 @@ async def test_a_request_is_answered_with_a_number_after_which_all_its_events_co
         assert accepted["seq"] == before.seq == event.seq - 1
 
 
-async def test_a_request_that_a_killed_hub_had_recorded_is_told_of_once_and_before_its_outcome() -> None:
+async def test_a_request_that_a_killed_hub_recorded_is_published_once_and_before_its_outcome() -> None:
     async with place() as p:
         (known,) = await p.t.hub.submit(request(p.t, "ponder"))
         await asyncio.sleep(1)
@@ -240,7 +240,7 @@ async def test_a_request_that_a_killed_hub_had_recorded_is_told_of_once_and_befo
         assert (event.agent, event.skill, event.text.text, event.targets) == ("quinn", "echo", "hi", ("quinn",))
 
 
-async def test_one_warning_counts_the_events_that_were_lost_while_nothing_could_be_written(
+async def test_one_warning_counts_the_events_lost_while_writes_failed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with place() as p:
@@ -248,7 +248,7 @@ async def test_one_warning_counts_the_events_that_were_lost_while_nothing_could_
         events = p.t.hub.events
         p.disk.full = True
         events.publish(ConfigRejected(path="a", error="first"))
-        await asyncio.sleep(1)  # the journal has taken this one and tries to write it
+        await asyncio.sleep(1)  # the journal has accepted this one and tries to write it
         for number in range(KEEP_MAX + 5):
             events.publish(ConfigRejected(path="a", error=str(number)))
         p.disk.full = False

@@ -1,4 +1,4 @@
-"""Streams of events: patterns of topics, readers that come again, and how many there may be."""
+"""Streams of events: patterns of topics, readers that return, and the limit of their number."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from tests.hub.test_agent_keys import AVA, ENV, QUINN
         ("a*", "ab", False),
     ],
 )
-def test_a_pattern_fits_level_by_level(pattern: str, topic: str, fits: bool) -> None:
+def test_a_pattern_matches_level_by_level(pattern: str, topic: str, fits: bool) -> None:
     assert topic_fits(pattern, topic) is fits
 
 
@@ -78,7 +78,7 @@ async def told(t: LocalHub, request: Request, count: int = 10_000) -> list[dict[
     return found
 
 
-async def test_only_what_fits_a_pattern_is_told() -> None:
+async def test_only_events_that_match_a_pattern_are_sent() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         (cid,) = await t.remote.submit({"text": "hi", "skill": "echo"})
@@ -88,12 +88,12 @@ async def test_only_what_fits_a_pattern_is_told() -> None:
 
 
 @pytest.mark.parametrize("query", ["?topic=a.%23.b", "?topic=%23.b", "?topic=" + "a" * 301, "?" + "&topic=a" * 33])
-async def test_a_pattern_that_says_nothing_is_refused(query: str) -> None:
+async def test_an_empty_pattern_is_refused(query: str) -> None:
     async with local_hub(worker()) as t:
         assert (await t.http("GET", "/api/events" + query)).status == 400
 
 
-async def test_a_reader_that_comes_again_goes_on_where_it_was() -> None:
+async def test_a_reader_that_returns_continues_after_its_last_event() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         first = await told(t, stream("?after=0"), 2)
@@ -101,7 +101,7 @@ async def test_a_reader_that_comes_again_goes_on_where_it_was() -> None:
         assert [event["seq"] for event in first + again] == list(range(1, t.hub.events.last_seq + 1))
 
 
-async def test_an_event_is_written_out_once_however_many_readers_are_told_of_hundreds_at_once(
+async def test_an_event_is_encoded_once_however_many_readers_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     written = Counter[int]()
@@ -121,7 +121,7 @@ async def test_an_event_is_written_out_once_however_many_readers_are_told_of_hun
     assert set(written.values()) == {1}
 
 
-async def test_others_have_their_turn_between_two_batches_of_a_reader_from_the_beginning(
+async def test_others_run_between_two_batches_of_a_reader_from_the_beginning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     most = in_turn = written = 0
@@ -163,7 +163,7 @@ def test_only_an_event_in_the_journal_has_an_id() -> None:
     assert b"id:" not in frames.of(second)
 
 
-async def test_a_client_that_offers_deflate_gets_plain_frames() -> None:
+async def test_a_client_that_accepts_deflate_gets_plain_frames() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         request = stream("?after=0")
@@ -174,8 +174,8 @@ async def test_a_client_that_offers_deflate_gets_plain_frames() -> None:
 
 
 @pytest.mark.parametrize("query", ["", "?topic=none"])
-async def test_who_is_told_nothing_hears_that_the_stream_lives(query: str) -> None:
-    """Whether nothing happens at all, or what happens each second is not what was asked for."""
+async def test_a_reader_without_events_gets_heartbeats(query: str) -> None:
+    """Both without any event, and with an event each second that does not match."""
     async with local_hub(worker()) as t:
         await asyncio.sleep(300)
 
@@ -203,7 +203,7 @@ async def open_streams(t: LocalHub, key: str, count: int) -> list[asyncio.Task[A
 
 
 @pytest.mark.slow
-async def test_one_agent_leaves_streams_for_the_others() -> None:
+async def test_one_agent_cannot_use_the_streams_of_others() -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         tasks = await open_streams(t, QUINN, STREAMS_PER_AGENT_MAX)
@@ -217,7 +217,7 @@ async def test_one_agent_leaves_streams_for_the_others() -> None:
 
 
 @pytest.mark.sockets
-async def test_a_reader_that_does_not_read_delays_no_other_and_loses_nothing() -> None:
+async def test_a_reader_that_does_not_read_delays_no_other_and_loses_no_event() -> None:
     """On real sockets: six megabytes fill every buffer between the hub and the reader that waits."""
     count, mark = 1_500, b"read-to-here"
     async with (

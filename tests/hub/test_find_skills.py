@@ -1,4 +1,4 @@
-"""Who there is and who can do something: over the API, HubClient and a model's tools, as far as a key may see."""
+"""Finding agents and skills over the API, HubClient and a model's tools, as far as a key may see."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def asked(t: LocalHub, agent: str, times: int) -> None:
         await t.hub.tracker.wait(cid)
 
 
-async def test_skills_are_ranked_by_declared_confidence_and_then_by_what_was_measured() -> None:
+async def test_skills_are_ranked_by_declared_confidence_and_then_by_measured_success() -> None:
     fleet = (filer("boaster", confidence=1.0, works=False), filer("modest", confidence=0.8))
     async with local_hub(*fleet, agent_keys=ENV) as t:
         await asyncio.sleep(1)
@@ -64,7 +64,7 @@ async def test_skills_are_ranked_by_declared_confidence_and_then_by_what_was_mea
         assert len(await ava.find_skills(limit=1)) == 1
 
 
-async def test_an_agents_key_sees_who_there_is_and_no_address_and_no_credential(
+async def test_an_agents_key_sees_the_agents_without_addresses_and_credentials(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("QUINN_SECRET", "s" * 20)
@@ -82,7 +82,7 @@ async def test_an_agents_key_sees_who_there_is_and_no_address_and_no_credential(
 
 
 @pytest.mark.parametrize("key", [AVA, KEY])
-async def test_the_api_finds_skills_for_any_key_and_refuses_an_odd_query(key: str) -> None:
+async def test_every_key_may_find_skills_and_an_invalid_query_is_refused(key: str) -> None:
     async with local_hub(filer("quinn", confidence=0.5), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         (row,) = await said(t, "/api/skills?domain=board&direction=increase&text=bug", key=key)
@@ -93,7 +93,7 @@ async def test_the_api_finds_skills_for_any_key_and_refuses_an_odd_query(key: st
         assert (await call(t, "/api/skills", key="w" * 40))[0] == 401
 
 
-async def test_a_model_finds_who_can_do_something_and_asks_that_agent() -> None:
+async def test_a_model_finds_an_agent_with_a_skill_and_calls_it() -> None:
     fleet = (filer("boaster", confidence=0.2), filer("modest", confidence=0.8))
     async with local_hub(*fleet, agent_keys=ENV) as t:
         await asyncio.sleep(1)

@@ -1,5 +1,5 @@
-"""Work that comes while a hub reads its agents' cards for the first time: it waits for the cards that may change what
-becomes of it, and is then accepted or refused as at any other time."""
+"""Requests while a hub reads its agents' cards for the first time: each waits for the cards that may change its
+routing, and is then accepted or refused as at any other time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CEREMONY = 'id: digest\nname: n\nschedule: "0 0 1 1 *"\nskill: echo\ntargets: [q
 
 
 class SlowCards:
-    """Each agent's card comes so many seconds after it was asked for; those beyond the list at once."""
+    """Each agent's card comes this many seconds after the request; further ones come at once."""
 
     def __init__(self, *seconds: float) -> None:
         self._seconds = list(seconds)
@@ -56,7 +56,7 @@ def sent(t: LocalHub, name: str) -> int:
 
 
 @pytest.mark.parametrize("asked", [{"skill": "echo", "targets": ["quinn"]}, {"skill": "echo"}])
-async def test_work_waits_for_the_card_that_says_who_can_do_it(asked: Mapping[str, Any]) -> None:
+async def test_work_waits_for_the_card_of_an_agent_that_may_have_the_skill(asked: Mapping[str, Any]) -> None:
     async with local_hub(worker(), door=SlowCards(3)) as t:
         status, told = await post(t, **asked)
         assert (status, now(t)) == (202, 3)
@@ -66,14 +66,14 @@ async def test_work_waits_for_the_card_that_says_who_can_do_it(asked: Mapping[st
         assert sent(t, "quinn") == 1
 
 
-async def test_work_for_all_goes_to_those_whose_cards_came_late_too() -> None:
+async def test_work_for_all_includes_agents_with_late_cards() -> None:
     async with local_hub(worker(), worker("ava"), door=SlowCards(0, 3)) as t:
         _, told = await post(t, skill="echo", targets=["all"])
         outcomes = [await t.hub.tracker.wait(cid) for cid in told["data"]["correlationIds"]]
         assert {outcome.agent for outcome in outcomes} == {"quinn", "ava"}
 
 
-async def test_work_by_skill_goes_to_whose_card_is_there_and_waits_for_nobody_else() -> None:
+async def test_work_by_skill_goes_to_the_agent_with_a_read_card_without_waiting_for_others() -> None:
     async with local_hub(worker(), worker("ava"), door=SlowCards(9, 2)) as t:
         status, told = await post(t, skill="echo")
         assert (status, now(t)) == (202, 2)
@@ -81,14 +81,14 @@ async def test_work_by_skill_goes_to_whose_card_is_there_and_waits_for_nobody_el
         assert (await t.hub.tracker.wait(cid)).agent == "ava"
 
 
-async def test_work_for_an_agent_that_was_read_does_not_wait_for_others() -> None:
+async def test_work_for_an_agent_with_a_read_card_does_not_wait_for_others() -> None:
     async with local_hub(worker(), worker("ava"), door=SlowCards(0, 9)) as t:
         await asyncio.sleep(1)
         status, _ = await post(t, skill="echo", targets=["quinn"])
         assert (status, now(t)) == (202, 1)
 
 
-async def test_work_that_nobody_can_do_is_refused_once_the_cards_were_read() -> None:
+async def test_work_for_an_unknown_skill_is_refused_once_the_cards_are_read() -> None:
     async with local_hub(worker(), worker("ava"), door=SlowCards(1, 3)) as t:
         status, told = await post(t, skill="sing")
         assert (status, told["code"], now(t)) == (404, "FLEETSIM_ERR_UNKNOWN_TARGET", 3)
@@ -103,7 +103,7 @@ async def test_work_is_refused_after_ten_seconds_if_a_card_does_not_come() -> No
         assert sent(t, "quinn") == 0
 
 
-async def test_a_first_read_that_fails_ends_the_wait() -> None:
+async def test_a_failed_first_read_ends_the_wait() -> None:
     async with local_hub(worker(), door=SlowCards(0)) as t:
         t.network.down("http://quinn.example:8000")
         status, _ = await post(t, skill="echo", targets=["quinn"])
@@ -111,8 +111,8 @@ async def test_a_first_read_that_fails_ends_the_wait() -> None:
         assert now(t) < FIRST_READ_S_MAX
 
 
-async def test_a_skill_that_needs_a_persons_word_is_held_from_the_first_moment() -> None:
-    """agents.yaml lists the skill; that it may be vetoed stands in the card alone."""
+async def test_a_skill_with_a_veto_is_held_from_the_first_moment() -> None:
+    """agents.yaml lists the skill; only the card says that it may be vetoed."""
     agent = Agent("quinn")
 
     @agent.skill("deploy", hitl="veto")
@@ -127,7 +127,7 @@ async def test_a_skill_that_needs_a_persons_word_is_held_from_the_first_moment()
         assert [veto.correlation_id for veto in t.hub.hitl.vetoes()] == ["c-1"]
 
 
-async def test_a_skill_that_an_agent_has_since_the_hub_was_down_is_asked_for_at_once() -> None:
+async def test_a_skill_added_while_the_hub_was_down_can_be_called_at_once() -> None:
     agent = Agent("quinn")
 
     @agent.skill("echo")
@@ -146,7 +146,7 @@ async def test_a_skill_that_an_agent_has_since_the_hub_was_down_is_asked_for_at_
         assert (await t.hub.tracker.wait("c-1")).kind is OutcomeKind.FAILED
 
 
-async def test_work_for_an_agent_that_was_added_a_moment_ago_waits_for_its_card() -> None:
+async def test_work_for_a_newly_added_agent_waits_for_its_card() -> None:
     async with local_hub(worker(), worker("ava"), door=SlowCards(0, 4), agents_yaml=fleet(QUINN_ENTRY)) as t:
         await asyncio.sleep(1)
         await edit(t, fleet(QUINN_ENTRY, AVA_ENTRY))
@@ -154,7 +154,7 @@ async def test_work_for_an_agent_that_was_added_a_moment_ago_waits_for_its_card(
         assert (await t.hub.tracker.wait("c-1")).success
 
 
-async def test_a_caller_that_leaves_while_it_waits_asked_for_nothing() -> None:
+async def test_a_caller_that_leaves_while_it_waits_starts_no_work() -> None:
     async with local_hub(worker(), door=SlowCards(5)) as t:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(2):
@@ -164,7 +164,7 @@ async def test_a_caller_that_leaves_while_it_waits_asked_for_nothing() -> None:
         assert sent(t, "quinn") == 0
 
 
-async def test_work_that_waits_when_the_hub_closes_is_told_so_at_once() -> None:
+async def test_waiting_work_is_refused_at_once_when_the_hub_closes() -> None:
     async with local_hub(worker(), door=SlowCards(8)) as t:
         request = SkillRequest(correlation_id="c-1", text="x", skill="echo", targets=("quinn",))
         waiting = asyncio.ensure_future(t.hub.submit(request))
@@ -180,7 +180,7 @@ async def test_work_that_waits_when_the_hub_closes_is_told_so_at_once() -> None:
 
 
 @pytest.mark.parametrize("dialect", ["1.0", "0.3", "0.1"])
-async def test_a_task_of_the_hub_itself_waits_as_a_task(dialect: str) -> None:
+async def test_a_task_of_the_hubs_own_agent_waits_as_a_task(dialect: str) -> None:
     async with local_hub(worker(), door=SlowCards(4)) as t:
         caller = client(t, dialect)
         task = await begun(caller, message("hi"))
@@ -201,7 +201,7 @@ async def test_a_task_that_is_cancelled_while_it_waits_never_reaches_an_agent() 
         assert (await until(caller, task.task_id, TaskState.CANCELED)).state is TaskState.CANCELED
 
 
-async def test_a_ceremony_that_is_fired_by_hand_waits_and_so_does_its_dry_run() -> None:
+async def test_a_manual_run_of_a_ceremony_waits_and_so_does_its_dry_run() -> None:
     async with local_hub(worker(), door=SlowCards(3), ceremony=CEREMONY) as t:
         told = await t.remote.dry_run("digest")
         assert ([request["agent"] for request in told["requests"]], told["problems"]) == (["quinn"], [])

@@ -1,4 +1,4 @@
-"""One more message on a task the agent has: over the API, in every dialect, answered or told why not."""
+"""A further message on a task that the agent has: over the API, in every dialect, sent or refused with the reason."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ async def ended(t: LocalHub, cid: str) -> dict[str, Any]:
 
 
 async def waiting_elsewhere(t: LocalHub, dialect: str) -> tuple[str, str]:
-    """A task that waits, begun by somebody else than the hub; its id and its context."""
+    """A waiting task of another caller than the hub; returns its id and its context."""
     asked = await AgentClient(URL, runtime=t.runtime, dialect=dialect).send_task("go", metadata={"skillHint": "ask"})
     assert asked.waiting
     return asked.id, asked.context_id
 
 
 def messages(t: LocalHub) -> list[dict[str, Any]]:
-    """What was sent to the agent, oldest first: the parameters of each message."""
+    """The parameters of each message to the agent, oldest first."""
     sends = {
         "message/send",
         "message/stream",
@@ -55,7 +55,7 @@ def messages(t: LocalHub) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_follow_up_on_a_task_the_hub_never_saw_is_carried_out(dialect: str) -> None:
+async def test_a_follow_up_on_a_task_the_hub_never_saw_is_sent(dialect: str) -> None:
     async with local_hub(worker(), **spoken(dialect)) as t:
         await asyncio.sleep(1)
         task_id, _ = await waiting_elsewhere(t, dialect)
@@ -80,8 +80,8 @@ async def test_a_follow_up_on_a_task_that_waits_for_us_is_the_answer_to_its_ques
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_follow_up_goes_on_with_a_task_whose_request_ended(dialect: str) -> None:
-    """The question lapsed and the task was left as it was: somebody comes late, and the context is known."""
+async def test_a_follow_up_continues_a_task_whose_request_ended(dialect: str) -> None:
+    """The question expired and the task was left open: a late person knows its context."""
     async with local_hub(worker(), **spoken(dialect), question_ttl_s=60.0, question_expiry="leave") as t:
         await asyncio.sleep(1)
         (first,) = await t.remote.submit({"text": "go", "skill": "ask", "targets": ["quinn"]})
@@ -95,7 +95,7 @@ async def test_a_follow_up_goes_on_with_a_task_whose_request_ended(dialect: str)
         assert lapsed["contextId"] in {sent.get("sessionId"), sent["message"].get("contextId")}
 
 
-async def test_a_follow_up_on_a_task_at_work_is_refused_with_what_to_do() -> None:
+async def test_a_follow_up_on_a_working_task_is_refused_with_the_next_step() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         (first,) = await t.remote.submit({"text": "go", "skill": "ponder", "targets": ["quinn"]})
@@ -110,7 +110,7 @@ async def test_a_follow_up_on_a_task_at_work_is_refused_with_what_to_do() -> Non
         assert (await ended(t, first))["text"] == "at last"
 
 
-async def test_of_two_follow_ups_at_once_one_is_taken() -> None:
+async def test_one_of_two_follow_ups_at_once_is_accepted() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         task_id, _ = await waiting_elsewhere(t, "1.0")
@@ -126,7 +126,7 @@ async def test_of_two_follow_ups_at_once_one_is_taken() -> None:
 
 
 @pytest.mark.parametrize("dialect", ["0.3", "1.0"])
-async def test_a_follow_up_on_a_task_nobody_knows_is_the_askers_mistake(dialect: str) -> None:
+async def test_a_follow_up_on_an_unknown_task_is_the_callers_error(dialect: str) -> None:
     async with local_hub(worker(), **spoken(dialect)) as t:
         await asyncio.sleep(1)
         (cid,) = await t.remote.submit({"text": "main", "targets": ["quinn"], "taskId": "t-nowhere"})
@@ -135,7 +135,7 @@ async def test_a_follow_up_on_a_task_nobody_knows_is_the_askers_mistake(dialect:
         assert "-32001" in row["reason"]
 
 
-async def test_a_follow_up_in_a_context_that_is_not_the_tasks_is_the_askers_mistake() -> None:
+async def test_a_follow_up_in_another_context_than_the_tasks_is_the_callers_error() -> None:
     async with local_hub(worker(), **spoken("1.0")) as t:
         await asyncio.sleep(1)
         task_id, _ = await waiting_elsewhere(t, "1.0")
@@ -186,7 +186,7 @@ async def test_the_first_turn_of_a_conversation_leaves_the_context_to_the_agent_
 
 
 class Continuing:
-    """A 0.3 agent that goes on with ended tasks, and answers a message with the task as it was before."""
+    """A 0.3 agent that continues ended tasks, and replies to a message with the task's earlier state."""
 
     def __init__(self, past: str) -> None:
         self.past = past
@@ -234,7 +234,7 @@ class Continuing:
 
 @pytest.mark.parametrize("past", ["completed", "input-required"])
 async def test_a_tasks_earlier_state_does_not_end_the_follow_up(past: str) -> None:
-    """The reply shows the task as it stood before the message: only what is asked for afterwards is believed."""
+    """The reply shows the task as it stood before the message: only a later poll counts."""
     odd = Continuing(past)
     async with local_hub(worker(), question_ttl_s=60.0, question_expiry="leave") as t:
         routes = [
@@ -255,7 +255,7 @@ async def test_a_tasks_earlier_state_does_not_end_the_follow_up(past: str) -> No
         assert not [e for e in t.events("hitl.request.") if e.correlation_id == second]
 
 
-async def test_the_events_of_a_follow_up_come_after_the_number_it_was_accepted_with() -> None:
+async def test_the_events_of_a_follow_up_come_after_the_number_of_its_acceptance() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         task_id, _ = await waiting_elsewhere(t, "1.0")

@@ -1,4 +1,4 @@
-"""One health word at every door: the hub decides it and publishes it, and the dashboard, API and metrics show that."""
+"""One health word at every door: the hub decides and publishes it, and the dashboard, API and metrics show it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def on_screen(t: LocalHub) -> ViewBuilder:
 
 
 async def at_every_door(t: LocalHub) -> dict[str, str]:
-    """The words, which are the same at every door."""
+    """The health words, which must be equal at all doors."""
     await asyncio.sleep(0.2)
     screen = {row.name: (row.health.value, row.why) for row in on_screen(t).snapshot(t.runtime.clock.now()).agents}
     fleet = {row["agentName"]: (row["health"], row["why"]) for row in (await t.remote.get("/health"))["agents"]}
@@ -75,7 +75,7 @@ async def ask(t: LocalHub, skill: str, times: int = 1, agent: str = "quinn") -> 
         await t.hub.tracker.wait(cid)
 
 
-async def test_every_word_is_the_same_at_every_door_from_the_first_to_the_last() -> None:
+async def test_every_word_is_the_same_at_every_door_throughout_a_day() -> None:
     seen = []
 
     async with local_hub(agent("quinn"), agent("ava"), entries={"ava": {"enabled": False}}, card_refresh_s=60.0) as t:
@@ -126,7 +126,7 @@ async def test_a_refused_webhook_leaves_the_agent_up_and_its_tasks_polled(said: 
         assert row.push is PushState.POLLED
 
 
-async def test_webhooks_that_do_not_arrive_are_one_word_at_every_door() -> None:
+async def test_missing_webhooks_have_one_word_at_every_door() -> None:
     async with local_hub(agent("quinn")) as t:
         await asyncio.sleep(1)
         t.hub.events.publish(WebhooksDegraded(agent="quinn", why="none came", refused=False))
@@ -168,7 +168,7 @@ def sample(kind: type[Event], agent: str) -> Event:
 
 
 async def test_after_each_kind_of_event_hub_and_dashboard_have_the_same_word() -> None:
-    """The hub's own word is published by the hub alone, and a fleet that its file does not have is no event of its."""
+    """HealthChanged is left out because only the hub publishes it, configurations because they replace the fleet."""
     kinds = [kind for kind in event_classes() if kind not in {ConfigLoaded, ConfigReloaded, HealthChanged}]
     assert len(kinds) > 30
     async with local_hub(agent("quinn"), agent("ava")) as t:

@@ -27,7 +27,7 @@ async def ask(t: LocalHub, skill: str, text: str = "hi", *, agent: str = "quinn"
     return await t.hub.tracker.wait(cid)
 
 
-async def test_a_request_goes_out_and_its_outcome_is_in_health_ledger_and_events() -> None:
+async def test_the_outcome_of_a_request_is_in_health_ledger_and_events() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         outcome = await ask(t, "echo")
@@ -41,7 +41,7 @@ async def test_a_request_goes_out_and_its_outcome_is_in_health_ledger_and_events
 
 
 @pytest.mark.parametrize("push", ["auto", "inline", "set", "off"])
-async def test_webhooks_reach_the_hub_through_its_own_face(push: str) -> None:
+async def test_webhooks_reach_the_hub_at_its_own_address(push: str) -> None:
     async with local_hub(worker(), entries={"quinn": {"push": push}}) as t:
         await asyncio.sleep(1)
         assert (await ask(t, "ponder")).success
@@ -64,7 +64,7 @@ async def test_a_dead_agent_ends_undeliverable_and_is_shown_down_while_the_rest_
         assert rows["ava"].figures.undeliverable_count == 2
 
 
-async def test_a_breaker_that_opens_has_the_card_looked_at() -> None:
+async def test_an_opened_breaker_causes_a_read_of_the_card() -> None:
     async with local_hub(worker(), breaker_failures=2) as t:
         await asyncio.sleep(1)
         t.network.down("http://quinn.example:8000")
@@ -74,7 +74,7 @@ async def test_a_breaker_that_opens_has_the_card_looked_at() -> None:
         assert t.hub.broker.view("quinn").reachable is False
 
 
-async def test_a_restart_takes_up_requests_health_cards_and_event_numbers(runtime: Runtime) -> None:
+async def test_a_restart_loads_requests_health_cards_and_event_numbers(runtime: Runtime) -> None:
     async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
         async with local_hub(worker(), ledger=ledger) as t:
             await asyncio.sleep(1)
@@ -110,7 +110,7 @@ async def test_work_and_questions_survive_a_restart_of_the_hub(push: str) -> Non
         assert health.figures.success_count == 2
 
 
-async def test_an_outcome_decided_but_not_told_is_told_at_the_next_start(runtime: Runtime) -> None:
+async def test_a_decided_outcome_without_an_event_is_published_at_the_next_start(runtime: Runtime) -> None:
     async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
         async with local_hub(worker(), ledger=ledger) as t:
             await asyncio.sleep(1)
@@ -147,13 +147,15 @@ async def test_every_event_is_in_the_journal_once_and_in_order() -> None:
         assert [e.topic for e in kept][: len(heard)] == [e.topic for e in heard]
 
 
-async def test_closing_while_the_journal_is_being_written_writes_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_while_the_journal_is_being_written_writes_no_event_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         append = t.ledger.append
 
         async def slow(events: Sequence[Event]) -> None:
-            work = asyncio.ensure_future(append(events))  # as on a thread: goes on when its caller is cancelled
+            work = asyncio.ensure_future(append(events))  # as on a thread: continues when its caller is cancelled
             await asyncio.sleep(3)
             await work
 
@@ -166,7 +168,7 @@ async def test_closing_while_the_journal_is_being_written_writes_nothing_twice(m
         assert [event.seq for event in await ledger.events(limit=20_000)] == list(range(1, hub.events.last_seq + 1))
 
 
-async def test_a_closing_hub_takes_no_new_work_and_leaves_nothing_running() -> None:
+async def test_a_closing_hub_accepts_no_new_work_and_leaves_no_worker() -> None:
     async with local_hub(worker(), ceremony=CEREMONY) as t:
         await asyncio.sleep(1)
         await t.hub.submit(SkillRequest(correlation_id="c-1", text="x", skill="ponder", targets=("quinn",)))
@@ -177,7 +179,7 @@ async def test_a_closing_hub_takes_no_new_work_and_leaves_nothing_running() -> N
     assert [w.get_name() for w in asyncio.all_tasks() if w.get_name().startswith(owners)] == []
 
 
-async def test_a_declared_effect_that_is_not_seen_is_told_as_drift() -> None:
+async def test_a_declared_effect_that_is_not_seen_is_reported_as_drift() -> None:
     agent = Agent("quinn")
 
     @agent.skill("change", effects=(Effect(domain="board", path="bugs"),))
@@ -221,7 +223,7 @@ def test_without_a_base_url_only_agents_on_this_machine_get_webhooks() -> None:
     ("dialect", "said", "joined"),
     [("1.0", None, True), ("0.3", None, False), ("0.1", None, True), ("0.3", True, True), ("1.0", False, False)],
 )
-def test_a_broken_stream_is_joined_again_where_that_is_safe_or_asked_for(
+def test_a_broken_stream_is_rejoined_if_the_dialect_or_the_entry_allows_it(
     dialect: str, said: bool | None, joined: bool
 ) -> None:
     entry = AgentEntry(name="quinn", url="http://quinn.example/a2a", wire=dialect, rejoin=said)
@@ -239,7 +241,7 @@ def test_a_broken_stream_is_joined_again_where_that_is_safe_or_asked_for(
         ("0.3", None, False),
     ],
 )
-def test_a_webhook_is_offered_where_it_reaches_us_and_the_dialect_takes_it(
+def test_a_webhook_is_offered_if_it_can_reach_us_and_the_dialect_has_it(
     dialect: str, webhooks_at: str | None, offered: bool
 ) -> None:
     entry = AgentEntry(name="quinn", url="http://quinn.example/a2a", wire=dialect, push="inline")

@@ -1,4 +1,4 @@
-"""A whole hub tells people that something is wrong with its fleet, and that it is over."""
+"""A whole hub notifies people of a problem in its fleet, and of its end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MINUTE = 60.0
 
 
 def alerts(**settings: Any) -> dict[str, Any]:
-    """A hub that tells ``ops``, and looks at cards often enough to notice within a minute."""
+    """A hub that notifies ``ops``, and reads cards often enough to notice within a minute."""
     return {
         "channels": [OPS],
         "card_refresh_s": 30.0,
@@ -32,7 +32,7 @@ def alerts(**settings: Any) -> dict[str, Any]:
 
 
 def signs(t: LocalHub) -> str:
-    """One sign per notice: ✗ something is wrong, ✓ it is over."""
+    """One sign per notice: ✗ for a problem, ✓ for its end."""
     return "".join(text[0] for text in told(t))
 
 
@@ -48,7 +48,7 @@ async def work(t: LocalHub, skill: str, count: int = 1) -> None:
 
 
 @pytest.mark.slow
-async def test_an_agent_that_goes_down_and_comes_back_is_told_once_each() -> None:
+async def test_an_agent_that_goes_down_and_comes_back_causes_one_notice_each() -> None:
     async with local_hub(worker(), **alerts()) as t:
         await asyncio.sleep(5 * MINUTE)
         assert told(t) == []
@@ -64,7 +64,7 @@ async def test_an_agent_that_goes_down_and_comes_back_is_told_once_each() -> Non
 
 
 @pytest.mark.slow
-async def test_failures_cost_and_a_skill_nobody_succeeds_at_are_told() -> None:
+async def test_failures_cost_and_a_skill_without_success_cause_notices() -> None:
     settings = {**alerts(cost_usd_1d_above=1.0, orphaned_skills=True), "card_refresh_s": 3_600.0}
     async with local_hub(worker(), **settings) as t:
         await asyncio.sleep(MINUTE)
@@ -76,7 +76,7 @@ async def test_failures_cost_and_a_skill_nobody_succeeds_at_are_told() -> None:
         assert signs(t).count("✓") == 3
 
 
-async def test_an_alert_that_no_sink_took_before_the_hub_was_killed_is_sent_after_it() -> None:
+async def test_an_undelivered_alert_of_a_killed_hub_is_sent_after_its_restart() -> None:
     async with local_hub(worker(), **alerts(agent_down_s=0.0)) as t:
         assert isinstance(t.runtime.programs, MemoryPrograms)
         await asyncio.sleep(MINUTE)
@@ -98,7 +98,7 @@ async def test_an_alert_that_no_sink_took_before_the_hub_was_killed_is_sent_afte
 
 
 @pytest.mark.slow
-async def test_an_agent_that_is_disabled_while_it_is_down_is_told_of_no_more() -> None:
+async def test_an_agent_that_is_disabled_while_down_causes_no_further_notice() -> None:
     fleet = (
         "fleet: {card_refresh_s: 30, alerts: {channels: [ops]}}\n"
         "channels: {ops: {sinks: [{kind: command, argv: [/usr/bin/page]}]}}\n"
@@ -113,7 +113,7 @@ async def test_an_agent_that_is_disabled_while_it_is_down_is_told_of_no_more() -
         assert signs(t) == "✗"
 
 
-async def test_without_channels_nothing_is_an_alert() -> None:
+async def test_without_channels_there_are_no_alerts() -> None:
     async with local_hub(worker(), card_refresh_s=30.0) as t:
         await asyncio.sleep(MINUTE)
         t.network.down(QUINN)

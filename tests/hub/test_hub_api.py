@@ -30,7 +30,7 @@ async def status(t: LocalHub, method: str, path: str, headers: dict[str, str] | 
     return (await t.http(method, path, b"{}" if method == "POST" else b"", headers, **more)).status
 
 
-async def test_agents_say_where_they_are_and_how_they_are_called() -> None:
+async def test_agents_are_listed_with_their_address_and_dialect() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         (row,) = await t.remote.get("/agents")
@@ -42,7 +42,7 @@ async def test_agents_say_where_they_are_and_how_they_are_called() -> None:
         assert (refreshed["reachable"], refreshed["stale"], refreshed["health"]) == (False, True, "down")
 
 
-async def test_a_request_is_accepted_followed_and_told() -> None:
+async def test_a_request_is_accepted_followed_and_reported() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         (cid,) = await t.remote.submit({"text": "x", "skill": "ponder", "targets": ["quinn"], "interface": "cli"})
@@ -58,7 +58,7 @@ async def test_a_request_is_accepted_followed_and_told() -> None:
         assert (await t.remote.get("/tasks"))["recent"][0]["correlationId"] == cid
 
 
-async def test_requests_in_flight_are_told_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_open_requests_are_listed_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(current, "PAGE_MAX", 3)
     monkeypatch.setattr(current, "ROWS_A_TURN", 2)
     async with local_hub(worker()) as t:
@@ -77,7 +77,7 @@ async def test_requests_in_flight_are_told_in_pages(monkeypatch: pytest.MonkeyPa
         assert await status(t, "GET", "/api/tasks?after=nope") == 404
 
 
-async def test_the_same_request_is_taken_once() -> None:
+async def test_the_same_request_is_accepted_once() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         await t.remote.submit({"text": "hi", "skill": "echo", "correlationId": "mine"})
@@ -130,7 +130,7 @@ async def test_events_older_than_memory_come_from_the_journal() -> None:
         for n in range(600):
             t.hub.events.publish(UpdateIgnored(state=f"s{n}", via="poll", why="late"))
         await asyncio.sleep(2)
-        await t.restart()  # with nothing in memory but what happens from now on
+        await t.restart()  # with nothing in memory but events from now on
         replay = t.remote.events(after=5)
         last = t.hub.events.last_seq
         assert [(await anext(replay))["seq"] for _ in range(last - 5)] == list(range(6, last + 1))
@@ -149,7 +149,7 @@ async def test_event_streams_end_when_the_hub_closes() -> None:
             await anext(heard)
 
 
-async def test_the_key_may_come_as_a_bearer_but_not_twice() -> None:
+async def test_the_key_may_come_as_a_bearer_token_but_not_twice() -> None:
     async with local_hub(worker()) as t:
         bearer = {"authorization": f"Bearer {KEY}"}
         assert await status(t, "GET", "/api/agents", bearer, key="") == 200
@@ -175,14 +175,14 @@ HOSTS = [
 
 @pytest.mark.parametrize(("host", "expected"), HOSTS)
 @pytest.mark.parametrize("path", ["/health", "/api/agents", CALLBACK])
-async def test_only_our_own_host_names_are_answered(host: str, expected: int, path: str) -> None:  # T-31
+async def test_only_the_hubs_own_host_names_are_served(host: str, expected: int, path: str) -> None:  # T-31
     async with local_hub(worker()) as t:
         method = "POST" if path == CALLBACK else "GET"
         got = await status(t, method, path, {"host": host})
         assert got == (401 if expected == 200 and path == CALLBACK else expected)
 
 
-def test_loopback_names_stand_for_each_other_and_default_ports_may_be_left_out() -> None:
+def test_loopback_names_are_equivalent_and_default_ports_may_be_left_out() -> None:
     assert hosts_of("http://127.0.0.1:3000") == {"127.0.0.1:3000", "localhost:3000", "[::1]:3000"}
     assert hosts_of("https://hub.example", None) == {"hub.example", "hub.example:443"}
 
@@ -200,7 +200,7 @@ ORIGINS = [("", True), (HUB, True), ("http://evil.example", False), ("null", Fal
 
 @pytest.mark.parametrize(("kind", "kind_ok"), CONTENT_TYPES)
 @pytest.mark.parametrize(("origin", "origin_ok"), ORIGINS)
-async def test_a_web_page_cannot_make_the_hub_work(
+async def test_a_web_page_cannot_start_work_at_the_hub(
     kind: str, kind_ok: bool, origin: str, origin_ok: bool
 ) -> None:  # T-30
     async with local_hub(worker()) as t:
@@ -249,7 +249,7 @@ async def test_a_bad_request_gets_one_clear_line(body: bytes, code: int, says: s
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "code"), [(BODY_BYTES_MAX, 202), (BODY_BYTES_MAX + 1, 413)])
-async def test_a_body_larger_than_the_largest_text_can_be_is_refused(size: int, code: int) -> None:
+async def test_a_body_larger_than_the_largest_text_is_refused(size: int, code: int) -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         body = b'{"skill": "echo", "text": "hi"}'
@@ -268,7 +268,7 @@ async def test_unknown_things_are_not_found() -> None:
         assert await status(t, "DELETE", "/api/agents") == 405
 
 
-async def test_a_closed_hub_sends_webhooks_back_for_later() -> None:
+async def test_a_closed_hub_refuses_webhooks_with_retry_after() -> None:
     async with local_hub(worker()) as t:
         await t.hub.stop_streams()
         reply = await t.http("POST", CALLBACK, b"{}", key="")
@@ -277,7 +277,7 @@ async def test_a_closed_hub_sends_webhooks_back_for_later() -> None:
 
 
 @pytest.mark.parametrize("said", ["not JSON", "{}", '{"status": "ok"}', '{"status": "ok", "proof": "é"}', "[]"])
-async def test_who_cannot_prove_to_be_the_hub_is_sent_no_key(said: str) -> None:
+async def test_a_server_without_the_hubs_proof_gets_no_key(said: str) -> None:
     async with local_hub(worker()) as t:
         await t.network.unmount(HUB)
         seen: list[tuple[str, dict[bytes, bytes]]] = []
@@ -296,7 +296,7 @@ async def test_who_cannot_prove_to_be_the_hub_is_sent_no_key(said: str) -> None:
         assert [name for _, headers in seen for name in headers if name in {b"x-api-key", b"authorization"}] == []
 
 
-async def test_a_proof_passed_on_from_a_hub_elsewhere_is_none() -> None:
+async def test_a_proof_relayed_from_another_hub_is_refused() -> None:
     async with local_hub(worker()) as t:
         app = build_app(t.hub)
 
@@ -313,13 +313,13 @@ async def test_a_proof_passed_on_from_a_hub_elsewhere_is_none() -> None:
 
 
 @pytest.mark.parametrize("challenge", ["", "short", "x" * 129, "ü" * 20, "a b" * 10])
-async def test_a_challenge_is_a_plain_word_of_some_length(challenge: str) -> None:
+async def test_a_challenge_is_a_plain_word_within_its_length_limits(challenge: str) -> None:
     async with local_hub(worker()) as t:
         assert (await t.http("GET", f"/health?{urlencode({'challenge': challenge})}", key="")).status == 400
         assert json.loads((await t.http("GET", "/health", key="")).body) == {"status": "ok"}
 
 
-async def test_the_wrong_key_is_named_as_such() -> None:
+async def test_a_wrong_key_is_reported_as_such() -> None:
     async with local_hub(worker()) as t:
         address = replace(t.address, api_key="nope")
         wrong = address.client(t.runtime)

@@ -1,4 +1,4 @@
-"""The card changes while work is under way: that work goes on as it was agreed, new work follows the card (T-09)."""
+"""The card changes while work is under way: that work continues on the old route, new work follows the card (T-09)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POLLED = {"push": "off", "streaming": False}
 
 
 async def change_card(t: LocalHub, edit: Callable[[dict[str, Any]], None]) -> None:
-    """From now on the agent's card is another one, and the hub has seen it."""
+    """Replace the agent's card, and wait until the hub has read it."""
 
     def edited(chunk: bytes) -> bytes:
         card = json.loads(chunk)
@@ -34,13 +34,13 @@ async def change_card(t: LocalHub, edit: Callable[[dict[str, Any]], None]) -> No
 
 
 def older(card: dict[str, Any]) -> None:
-    """As an agent writes it that speaks 0.3 alone, at another path."""
+    """A card by an agent that speaks only 0.3, at another path."""
     card.pop("supportedInterfaces", None)
     card.update(protocolVersion="0.3.0", url=f"{QUINN}/elsewhere", preferredTransport="JSONRPC")
 
 
 def calls(t: LocalHub, since: int = 0) -> list[tuple[str, str]]:
-    """(path, method) of what the hub asked the agent, but for cards."""
+    """(path, method) of the hub's calls to the agent, without cards."""
     seen = [request for request in list(t.network.seen)[since:] if request.url.startswith(QUINN)]
     posted = [request for request in seen if request.method == "POST"]
     return [(request.url.removeprefix(QUINN), request.rpc_method) for request in posted]
@@ -53,7 +53,7 @@ async def start(t: LocalHub, skill: str = "ponder", cid: str = "c-1", **more: An
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_polls_go_where_and_how_the_work_was_sent_whatever_the_card_says_by_then(restarts: bool) -> None:
+async def test_polls_use_the_route_of_the_send_whatever_the_card_says_by_then(restarts: bool) -> None:
     async with local_hub(worker(), entries={"quinn": {**POLLED, "url": QUINN}}) as t:
         await start(t)
         await change_card(t, older)
@@ -67,7 +67,7 @@ async def test_polls_go_where_and_how_the_work_was_sent_whatever_the_card_says_b
         assert calls(t, before)[0] == ("/elsewhere", "message/stream")
 
 
-async def test_an_answer_goes_out_as_the_work_did() -> None:
+async def test_an_answer_uses_the_route_of_the_send() -> None:
     async with local_hub(worker(), entries={"quinn": {**POLLED, "url": QUINN}}) as t:
         await start(t, "ask")
         await asyncio.sleep(40)
@@ -104,7 +104,7 @@ LOCKED = {"auth": AuthEntry(scheme="apiKey", credentials_env="QUINN_KEY"), "head
     ],
     ids=str,
 )
-async def test_open_work_stays_where_it_was_sent_and_shows_the_current_key_at_its_origin_alone(
+async def test_open_work_stays_at_its_route_and_gets_the_current_key_only_at_its_origin(
     changed: dict[str, Any], key: str | None, tenant: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QUINN_KEY", "canary")
@@ -120,7 +120,7 @@ async def test_open_work_stays_where_it_was_sent_and_shows_the_current_key_at_it
         assert (await t.hub.tracker.wait("c-1")).text == "at last"
 
 
-async def test_an_agent_replaced_by_one_of_another_version_is_called_as_its_new_card_says() -> None:
+async def test_an_agent_replaced_by_one_of_another_version_is_called_by_its_new_card() -> None:
     async with local_hub(worker(), entries={"quinn": {**POLLED, "url": QUINN}}) as t:
         await start(t)
         gone = {"jsonrpc": "2.0", "id": None, "error": {"code": -32601, "message": "no such method"}}
@@ -145,7 +145,7 @@ async def _card_seen_only_by_who_asks_again(t: LocalHub) -> None:
 
 
 def careful(mode: str) -> Agent:
-    """An agent whose card declares how much a person has to do with its one skill."""
+    """An agent whose card declares the part of a person in its one skill."""
     agent = Agent("quinn")
 
     @agent.skill("deploy", hitl=mode)
@@ -163,7 +163,7 @@ def without_extensions(card: dict[str, Any]) -> None:
     card["capabilities"].pop("extensions", None)
 
 
-async def test_a_gate_declared_when_the_work_began_stays_though_the_card_drops_it() -> None:
+async def test_a_gate_declared_at_the_start_of_the_work_stays_although_the_card_drops_it() -> None:
     async with local_hub(careful("gated"), worker("ava"), entries={"quinn": POLLED}) as t:
         await start(t, "deploy", dispatcher_agent="ava")
         await change_card(t, without_extensions)

@@ -19,7 +19,7 @@ OPS = Channel(channel_id="ops", sinks=(PAGE,), agents=("quinn",))
 
 
 def told(t: LocalHub) -> list[str]:
-    """What was read from standard input by programs of channels, in order."""
+    """The standard input of each program that a channel ran, in order."""
     assert isinstance(t.runtime.programs, MemoryPrograms)
     return [run.stdin.decode() for run in t.runtime.programs.runs]
 
@@ -54,7 +54,7 @@ async def test_the_api_lists_channels_and_tests_one() -> None:
         assert len(told(t)) == 1
 
 
-async def test_a_channel_that_is_written_into_agents_yaml_is_there_within_five_seconds() -> None:
+async def test_a_channel_added_to_agents_yaml_works_within_five_seconds() -> None:
     fleet = "agents: [{name: quinn, url: 'http://quinn.example:8000/a2a'}]\n"
     async with local_hub(worker(), agents_yaml=fleet) as t:
         assert await data(t, "GET", "/api/channels") == []
@@ -66,7 +66,7 @@ async def test_a_channel_that_is_written_into_agents_yaml_is_there_within_five_s
         ]
 
 
-async def test_an_agent_does_not_see_how_people_are_told_of_its_requests() -> None:
+async def test_an_agent_does_not_see_the_channels_for_its_requests() -> None:
     async with local_hub(worker(), agent_keys=ENV, channels=[OPS], question_channels=("ops",)) as t:
         await asyncio.sleep(1)
         cid, *_ = await waiting(t, AVA)

@@ -1,4 +1,4 @@
-"""The hub's client as agents use it: their ceremonies, other agents, and what is said before anything is sent."""
+"""The hub's client as agents use it: ceremonies, other agents, and refusals before a request is sent."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_an_agent_makes_changes_pauses_fires_and_deletes_its_ceremony() ->
         assert await quinn.ceremonies() == []
 
 
-async def test_incident_12_an_update_that_does_not_say_enabled_leaves_a_ceremony_paused() -> None:
+async def test_incident_12_an_update_without_enabled_leaves_a_ceremony_paused() -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         quinn = t.agents_client(QUINN)
@@ -71,7 +71,7 @@ async def test_incident_12_an_update_that_does_not_say_enabled_leaves_a_ceremony
         {"overlap": "maybe"},
     ],
 )
-async def test_what_is_wrong_is_said_before_the_call_in_the_hubs_own_words(keys: dict[str, Any]) -> None:
+async def test_an_error_is_raised_before_the_call_in_the_hubs_own_words(keys: dict[str, Any]) -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         quinn, asked = t.agents_client(QUINN), len(t.network.seen)
@@ -88,7 +88,7 @@ async def test_what_is_wrong_is_said_before_the_call_in_the_hubs_own_words(keys:
 @pytest.mark.parametrize(
     "keys", [{"schedule": "61 * * * *"}, {"timezone": "Mars/Olympus"}, {"enabled": 1}, {"at": "x"}]
 )
-async def test_a_change_that_is_wrong_is_refused_before_the_call_in_the_hubs_own_words(keys: dict[str, Any]) -> None:
+async def test_a_wrong_change_is_refused_before_the_call_in_the_hubs_own_words(keys: dict[str, Any]) -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         quinn = t.agents_client(QUINN)
@@ -102,7 +102,7 @@ async def test_a_change_that_is_wrong_is_refused_before_the_call_in_the_hubs_own
 
 
 @pytest.mark.parametrize("ceremony_id", ["", "..", "../x", "a/b", ".hidden", "-x", "x\n", "é", "x" * 129, "a b", "%2e"])
-async def test_an_id_that_is_none_reaches_no_hub_by_any_verb(ceremony_id: str) -> None:
+async def test_no_method_sends_an_invalid_id_to_the_hub(ceremony_id: str) -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         quinn, asked = t.agents_client(QUINN), len(t.network.seen)
         verbs = [
@@ -122,7 +122,7 @@ async def test_an_id_that_is_none_reaches_no_hub_by_any_verb(ceremony_id: str) -
 
 
 @pytest.mark.slow
-async def test_an_agent_chats_answers_what_is_asked_and_waits_for_what_it_delegated() -> None:
+async def test_an_agent_chats_answers_questions_and_waits_for_delegated_work() -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         ava = t.agents_client(AVA)
@@ -145,7 +145,7 @@ async def test_an_agent_chats_answers_what_is_asked_and_waits_for_what_it_delega
             await t.agents_client(QUINN).chat_task(work)
 
 
-async def test_a_chat_that_takes_longer_is_given_back_pending() -> None:
+async def test_a_chat_that_takes_longer_returns_pending() -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         began = t.runtime.clock.monotonic()
@@ -155,7 +155,7 @@ async def test_a_chat_that_takes_longer_is_given_back_pending() -> None:
 
 
 @pytest.mark.parametrize("body", [("", "x"), ("quinn", " "), ("all", "x"), ("q" * 201, "x")])
-async def test_what_nobody_can_be_told_is_refused_before_the_call(body: tuple[str, str]) -> None:
+async def test_a_message_that_no_agent_can_get_is_refused_before_the_call(body: tuple[str, str]) -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         ava, asked = t.agents_client(AVA), len(t.network.seen)
         for refused in (ava.chat_with_agent(*body), ava.delegate(body[0], "echo", body[1])):
@@ -165,7 +165,7 @@ async def test_what_nobody_can_be_told_is_refused_before_the_call(body: tuple[st
 
 
 @pytest.mark.parametrize(("key", "who"), [(QUINN, "quinn"), (AVA, "ava"), (KEY, None)])
-async def test_a_key_says_whose_it_is(key: str, who: str | None) -> None:
+async def test_whoami_returns_the_owner_of_a_key(key: str, who: str | None) -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         assert await t.agents_client(key).whoami() == who
 
@@ -182,7 +182,7 @@ async def test_the_key_is_in_no_repr_message_or_log(caplog: pytest.LogCaptureFix
     assert wrong not in shown + caplog.text
 
 
-async def test_who_is_not_there_and_who_is_no_hub_is_said_with_what_to_do() -> None:
+async def test_an_unreachable_hub_is_an_error_with_the_next_step() -> None:
     network = MemoryNetwork()
     async with network:
         nobody = HubClient("http://nobody.example:1", api_key=QUINN, runtime=virtual_runtime(network=network))
@@ -192,20 +192,20 @@ async def test_who_is_not_there_and_who_is_no_hub_is_said_with_what_to_do() -> N
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "http://u:p@x", "x", "http://x/ y", ""])
-def test_an_address_that_is_none_is_refused_without_repeating_it(url: str) -> None:
+def test_a_malformed_address_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(ConfigError) as said:
         HubClient(url, api_key=QUINN)
     assert "u:p" not in str(said.value)
 
 
-def test_where_the_hub_is_stands_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_of_the_hub_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKSTACEAN_URL", "http://hub.example:9/")
     assert HubClient().url == "http://hub.example:9"
     monkeypatch.delenv("WORKSTACEAN_URL")
     assert HubClient().url == "http://127.0.0.1:3000"
 
 
-async def test_the_seeds_example_is_what_goes_out() -> None:
+async def test_the_seeds_example_is_sent_unchanged() -> None:
     class Outgoing(HubClient):
         async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
             assert (path, json.dumps(body)) == ("/ceremonies/create", json.dumps(SWEEP))

@@ -1,4 +1,4 @@
-"""Questions asked in data or files instead of words: shown and answered through every door of the hub."""
+"""Questions in data or files instead of words: shown and answered at every door of the hub."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _in_data(obj: dict[str, Any]) -> None:
 
 
 def clerk(**options: Any) -> Agent:
-    """Asks by a form in its message, by one in an artifact, or by a file, and says what it was given."""
+    """Asks with a form in its message, with one in an artifact, or with a file, and returns the answer."""
     agent = Agent("clerk", **options)
 
     def told(message: Any) -> str:
@@ -89,14 +89,14 @@ async def test_a_question_in_data_is_shown_and_answered_with_data(wire: str, ski
         assert (await t.hub.tracker.wait(cid)).text == 'got [{"amount": 3}]'
 
 
-async def test_an_answer_in_words_is_for_the_agent_to_judge() -> None:
+async def test_an_answer_in_words_is_passed_on_without_a_check() -> None:
     async with local_hub(clerk()) as t:
         cid, listed = await asked(t, "form")
         await t.remote.answer(listed["questionId"], "three")
         assert (await t.hub.tracker.wait(cid)).text == "got three"
 
 
-async def test_a_file_that_asks_is_named() -> None:
+async def test_a_file_in_a_question_is_named() -> None:
     async with local_hub(clerk()) as t:
         _, listed = await asked(t, "signed")
         assert "contract.pdf" in listed["question"]
@@ -104,7 +104,7 @@ async def test_a_file_that_asks_is_named() -> None:
         assert listed["asksForData"] is False
 
 
-async def test_a_follow_up_on_the_task_is_held_against_the_schema_too() -> None:
+async def test_a_follow_up_on_the_task_is_checked_against_the_schema_too() -> None:
     async with local_hub(clerk()) as t:
         cid, listed = await asked(t, "form")
         body = {"targets": ["clerk"], "taskId": listed["taskId"], "parts": [{"kind": "data", "data": {"amount": "x"}}]}
@@ -142,7 +142,7 @@ async def test_a_question_in_data_outlives_a_restart() -> None:
         assert (await t.hub.tracker.wait(cid)).text == 'got [{"amount": 5}]'
 
 
-async def test_data_that_does_not_fit_leaves_a_conversation_by_url_where_it_was() -> None:
+async def test_data_that_does_not_fit_leaves_a_conversation_by_url_unchanged() -> None:
     async with local_hub(clerk()) as t:
         chat = Conversation(AgentClient("http://clerk.example:8000", runtime=t.runtime), skill="form")
         asked = await chat.say("go")

@@ -1,4 +1,4 @@
-"""An agent that speaks another dialect than its card says, through the hub and over its restarts."""
+"""An agent that speaks another dialect than its card names, through the hub and over its restarts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def quinn(spoken: str, ran: list[str], *, streaming: bool = True) -> Agent:
 
 
 async def lie(t: LocalHub, spoken: str) -> None:
-    """From now on the card reads as the other dialect, and the hub has seen it."""
+    """Change the card to the other dialect, and wait until the hub has read it."""
 
     def edit(chunk: bytes) -> bytes:
         card: dict[str, Any] = json.loads(chunk)
@@ -45,7 +45,7 @@ async def lie(t: LocalHub, spoken: str) -> None:
         card["supportedInterfaces"] = [entry if spoken == "1.0" else {**entry, "protocolVersion": "1.0"}]
         return json.dumps(card).encode()
 
-    await asyncio.sleep(1)  # the first card is there
+    await asyncio.sleep(1)  # the first card has been read
     t.network.fault(EditChunk(edit=edit), Match(origin=QUINN, path="/.well-known/*"))
     await t.hub.broker.refresh("quinn")
 
@@ -55,7 +55,7 @@ def methods(t: LocalHub) -> list[str]:
 
 
 def refusals(t: LocalHub, spoken: str) -> int:
-    """How many calls went out in the dialect the agent does not know."""
+    """The number of calls in the dialect that the agent does not know."""
     return sum(("/" in method) is (spoken == "1.0") for method in methods(t))
 
 
@@ -75,7 +75,7 @@ async def test_an_agent_whose_card_names_another_dialect_does_its_work_once_and_
         (told,) = [e for e in t.events("agent.card.updated") if e.level is Level.WARN and payload(e)["warnings"]][-1:]
         assert f"called in {spoken}" in payload(told)["warnings"][0]
         refused = refusals(t, spoken)
-        assert 1 <= refused <= 2  # a stream first, where the agent offers them
+        assert 1 <= refused <= 2  # a stream first, if the agent offers them
 
         for cid in ("c-2", "c-3"):
             await t.hub.submit(SkillRequest(correlation_id=cid, text="1 s", skill="work", targets=("quinn",)))
@@ -98,7 +98,7 @@ async def test_work_under_way_in_the_other_dialect_is_followed_and_answered_afte
         assert (await t.hub.tracker.wait("c-1")).text == "going with main"
 
 
-async def test_a_lost_answer_to_the_second_send_is_looked_for_and_never_sent_again() -> None:
+async def test_a_lost_reply_to_the_second_send_is_looked_for_and_never_sent_again() -> None:
     ran: list[str] = []
     async with local_hub(quinn("1.0", ran), entries={"quinn": {"push": "off"}}) as t:
         await lie(t, "1.0")

@@ -1,4 +1,4 @@
-"""What the hub does not offer, and what it passes on (T-33, T-40)."""
+"""Paths that the hub does not serve, and texts that it does not publish (T-33, T-40)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BODY = json.dumps(
 @pytest.mark.parametrize(
     "path", ["/api/ceremonies", "/api/ceremonies/tick", "/api/ceremonies/new", "/api/ceremonies/tick/runs"]
 )
-async def test_ceremonies_are_changed_on_no_other_paths_than_their_own(method: str, path: str) -> None:
+async def test_ceremonies_are_changed_only_on_their_own_paths(method: str, path: str) -> None:
     async with local_hub(worker(), ceremony=CEREMONY) as t:
         await asyncio.sleep(1)
         before = t.hub.require_scheduler().rows()
@@ -32,7 +32,7 @@ async def test_ceremonies_are_changed_on_no_other_paths_than_their_own(method: s
 
 
 @pytest.mark.slow
-async def test_what_a_person_answers_is_in_no_event_and_what_is_asked_may_be_left_alone() -> None:
+async def test_a_persons_answer_is_in_no_event_and_an_expired_question_may_leave_its_task() -> None:
     async with local_hub(worker(), question_ttl_s=60.0, question_expiry="leave", poll_interval_s=5.0) as t:
         await asyncio.sleep(1)
         for cid in ("c-1", "c-2"):

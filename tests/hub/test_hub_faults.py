@@ -31,7 +31,7 @@ QUINN = "http://quinn.example:8000"
 
 
 async def pages(t: LocalHub, more: int) -> None:
-    """Leave room for so many more pages on the ledger's disk."""
+    """Leave room for this many more pages on the ledger's disk."""
 
     def limit(connection: object) -> None:
         now = connection.execute("PRAGMA page_count").fetchone()[0]  # type: ignore[attr-defined]
@@ -68,7 +68,9 @@ async def test_a_full_disk_stops_acceptance_with_its_reason_and_recovers_without
         assert len([e for e in t.events("autonomous.outcome.") if e.correlation_id == open_cid]) == 1
 
 
-async def test_a_webhook_that_cannot_be_recorded_is_sent_back_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_webhook_that_cannot_be_recorded_gets_503_with_retry_after_and_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with local_hub(worker(), poll_interval_s=3_000.0, task_limit_s=36_000.0) as t:
         await asyncio.sleep(1)
         (cid,) = await t.hub.submit(SkillRequest(correlation_id="c-1", text="x", skill="ponder", targets=("quinn",)))
@@ -91,7 +93,7 @@ async def test_a_webhook_that_cannot_be_recorded_is_sent_back_for_later(monkeypa
 
 
 async def break_table(t: LocalHub, action: int, table: str) -> None:
-    """From now on SQLite refuses this action on this table, as no retry could cure."""
+    """From now on SQLite refuses this action on this table, which no retry can repair."""
 
     def refuse(done: int, where: str | None, *_: str | None) -> int:
         return sqlite3.SQLITE_DENY if (done, where) == (action, table) else sqlite3.SQLITE_OK
@@ -109,7 +111,7 @@ async def break_table(t: LocalHub, action: int, table: str) -> None:
         pytest.param(sqlite3.SQLITE_INSERT, "events", id="append"),
     ],
 )
-async def test_a_ledger_that_fails_for_good_is_told_loudly_and_nobody_waits_for_ever(
+async def test_a_ledger_that_fails_for_good_is_logged_as_critical_and_no_caller_waits_forever(
     action: int, table: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with local_hub(worker(), entries={"quinn": {"push": "off"}}, poll_interval_s=5.0) as t:
@@ -137,7 +139,7 @@ async def test_a_ledger_that_fails_for_good_is_told_loudly_and_nobody_waits_for_
             await t.hub.tracker.wait("c-1")
 
 
-async def test_an_outcome_that_cannot_be_recorded_costs_nobody_else_and_is_left_to_the_next_start(
+async def test_an_outcome_that_cannot_be_recorded_affects_no_other_and_is_left_to_the_next_start(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with local_hub(worker(), entries={"quinn": {"push": "off"}}) as t:
@@ -184,7 +186,7 @@ async def test_work_in_flight_keeps_the_card_it_was_sent_with_and_new_work_the_n
         assert (await t.hub.tracker.wait("c-1")).text == "at last"
 
 
-async def test_a_late_webhook_that_contradicts_the_outcome_is_told_and_changes_nothing() -> None:
+async def test_a_late_webhook_that_contradicts_the_outcome_is_reported_and_changes_nothing() -> None:
     async with local_hub(worker(), entries={"quinn": {"push": "inline", "wire": "0.3", "streaming": False}}) as t:
         await asyncio.sleep(1)
 
@@ -252,7 +254,7 @@ async def test_sigterm_ends_a_busy_hub_within_ten_seconds_and_marks_nothing_fail
 
 
 @pytest.mark.sockets
-async def test_a_second_hub_on_the_same_state_is_turned_away_with_the_first_ones_pid(
+async def test_a_second_hub_on_the_same_state_is_refused_with_the_first_ones_pid(
     tmp_path: Path, free_port: int
 ) -> None:
     url = f"http://127.0.0.1:{free_port}"
@@ -260,7 +262,7 @@ async def test_a_second_hub_on_the_same_state_is_turned_away_with_the_first_ones
     try:
         await until_announced(first)
         second = await hub_process(tmp_path, url)
-        async with asyncio.timeout(300):  # for one that stays; to import everything takes as long as it takes
+        async with asyncio.timeout(300):  # for one that does not end; importing every module takes a while
             _, said = await second.communicate()
         assert second.returncode == 2
         assert str(first.pid) in said.decode()
@@ -271,8 +273,8 @@ async def test_a_second_hub_on_the_same_state_is_turned_away_with_the_first_ones
 
 
 @pytest.mark.slow
-async def test_what_still_waited_for_its_turn_at_a_restart_is_sent_after_it() -> None:
-    """A hung agent's queue never left: none of it may have run, and all of it is sent once."""
+async def test_queued_sends_at_a_restart_are_sent_after_it() -> None:
+    """The queue of a hung agent never left: none of it ran, and all of it is sent once."""
     async with local_hub(worker(), entries={"quinn": {"push": "off"}}) as t:
         await asyncio.sleep(1)
         t.network.fault(SlowStart(seconds=10_000), Match(origin=QUINN, rpc_method="SendStreamingMessage"))
@@ -291,7 +293,7 @@ async def test_what_still_waited_for_its_turn_at_a_restart_is_sent_after_it() ->
 
 
 @pytest.mark.sockets
-async def test_a_ledger_damaged_under_a_running_hub_ends_it_with_one_line_that_says_what_to_do(tmp_path: Path) -> None:
+async def test_a_ledger_damaged_under_a_running_hub_ends_it_with_one_line_and_the_next_step(tmp_path: Path) -> None:
     async with running_runtime(seed=1) as runtime, worker().serving() as url:
         process = await hub_process(tmp_path, url)
         remote = await remote_of(process, tmp_path, runtime)

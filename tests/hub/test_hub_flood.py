@@ -1,4 +1,4 @@
-"""The webhook door on a real socket while senders stall, dribble and shout (T-16)."""
+"""The webhook receiver on a real socket while senders stall, drip and flood (T-16)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ GOOD = 200
 SILENT = 2_000
 PER_SECOND = 50.0
 P99_S, P99_TIMES = 1.0, 4.0
-"""Far more than it takes on an idle machine (docs/explanation/security.md); on a slow one, so often its quiet time."""
+"""Far more than on an idle machine (docs/explanation/security.md); on a slow one, this multiple of its quiet time."""
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @asynccontextmanager
 async def hub_at_work(tmp_path: Path) -> AsyncIterator[tuple[Hub, Runtime]]:
-    """A hub with its ledger on disk, and two agents in the middle of their work."""
+    """A hub with its ledger on disk, and two agents during their work."""
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(running_runtime(seed=1))
         entries = []
@@ -60,7 +60,7 @@ async def under_way(hub: Hub, agent: str) -> tuple[str, str]:
 
 
 async def stalled(hub: Hub, peer: str, sent: bytes) -> Pair:
-    """A connection that has said so much and says no more."""
+    """A connection that has sent these bytes and sends no more."""
     address = urlsplit(hub.url or "")
     reader, writer = await asyncio.open_connection("127.0.0.1", address.port, local_addr=(peer, 0))
     writer.write(sent)
@@ -68,7 +68,7 @@ async def stalled(hub: Hub, peer: str, sent: bytes) -> Pair:
 
 
 def beginnings(hub: Hub, cid: str) -> list[bytes]:
-    """Nothing, half a head, a head whose body never comes, one whose body stops, and a body without end."""
+    """No bytes, half a head, a head without its body, a body that stops, and a body without end."""
     host = urlsplit(hub.url or "").netloc
     token = hub.keys.tokens().mint("quinn", cid)
     line = f"POST /api/a2a/callback/{cid} HTTP/1.1\r\nhost: {host}\r\n"
@@ -83,7 +83,7 @@ def beginnings(hub: Hub, cid: str) -> list[bytes]:
 
 
 async def good(hub: Hub, runtime: Runtime, agent: str, cid: str, task_id: str) -> tuple[int, float]:
-    """One genuine webhook: its status and how long it took, as far as the processors were ours."""
+    """One genuine webhook: its status and its seconds, as far as the processors were ours."""
     status = {"state": "working", "timestamp": "2026-01-01T00:00:00Z"}
     body = json.dumps({"kind": "status-update", "taskId": task_id, "contextId": "c", "status": status, "final": False})
     headers = {"content-type": "application/json", "authorization": f"Bearer {hub.keys.tokens().mint(agent, cid)}"}
@@ -94,7 +94,7 @@ async def good(hub: Hub, runtime: Runtime, agent: str, cid: str, task_id: str) -
 
 
 async def closed_by_peer(pairs: list[Pair], within_s: float) -> int:
-    """How many were answered or ended by the other side in time."""
+    """The number of connections that got a response or were closed in time."""
 
     async def ended(reader: asyncio.StreamReader) -> bool:
         try:
@@ -112,13 +112,13 @@ async def closed_by_peer(pairs: list[Pair], within_s: float) -> int:
     return sum(done)
 
 
-async def test_good_webhooks_flow_past_a_crowd_of_half_open_connections(tmp_path: Path) -> None:
+async def test_valid_webhooks_pass_a_crowd_of_half_open_connections(tmp_path: Path) -> None:
     async with hub_at_work(tmp_path) as (hub, runtime):
         tasks = {agent: await under_way(hub, agent) for agent in ("quinn", "ava")}
         said = beginnings(hub, tasks["quinn"][0])
 
         async def p99_of(webhooks: int) -> float:
-            """A pause after each, so that no stall makes them due all at once and more than an agent may send."""
+            """With a pause after each, so that no stall makes them due all at once and more than an agent may send."""
             sent = []
             for _ in range(webhooks // len(tasks)):
                 for agent, task in tasks.items():
@@ -168,7 +168,7 @@ async def test_requests_with_a_key_or_a_token_pass_two_thousand_silent_connectio
             writer.transport.abort()
 
 
-async def test_a_sender_that_ends_its_body_after_the_answer_keeps_its_connection(tmp_path: Path) -> None:
+async def test_a_sender_that_ends_its_body_after_the_response_keeps_its_connection(tmp_path: Path) -> None:
     async with hub_at_work(tmp_path) as (hub, _):
         host = urlsplit(hub.url or "").netloc.encode()
         head = b"POST /api/a2a/callback/x HTTP/1.1\r\nhost: " + host + b"\r\ncontent-length: 10\r\n\r\n"
@@ -186,7 +186,7 @@ async def test_a_sender_that_ends_its_body_after_the_answer_keeps_its_connection
         writer.transport.abort()
 
 
-async def test_a_body_over_the_limit_is_refused_while_it_is_still_coming(tmp_path: Path) -> None:
+async def test_a_body_over_the_limit_is_refused_while_it_is_still_arriving(tmp_path: Path) -> None:
     async with hub_at_work(tmp_path) as (hub, runtime):
         cid, task_id = await under_way(hub, "quinn")
         head = beginnings(hub, cid)[4].rpartition(b"4\r\n")[0]
@@ -204,7 +204,7 @@ async def test_a_body_over_the_limit_is_refused_while_it_is_still_coming(tmp_pat
                 await asyncio.sleep(0)
         assert sent < 32 * 1024 * 1024, "the hub did not read on"
         writer.transport.abort()
-        async with asyncio.timeout(30):  # sixteen megabytes are charged to quinn: it may be told, slowly, to come again
+        async with asyncio.timeout(30):  # sixteen megabytes are charged to quinn: it may get 429 for a while
             while (status := (await good(hub, runtime, "quinn", cid, task_id))[0]) == 429:
                 pass
         assert status == 200

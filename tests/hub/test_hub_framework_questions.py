@@ -34,7 +34,7 @@ FRAMEWORKS: dict[str, tuple[list[dict[str, Any]], list[Any]]] = {
 
 
 def asks_as(framework: str, *, streaming: bool = False) -> Agent:
-    """An agent whose question comes in the framework's parts, and who says which parts it was given."""
+    """An agent that asks in the framework's parts, and reports the parts of its answer."""
     agent = Agent("clerk", streaming=streaming, push_notifications=False)
 
     @agent.skill("ask")
@@ -77,7 +77,7 @@ async def test_a_follow_up_on_a_task_the_hub_never_saw_reaches_a_framework_in_it
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-async def test_so_it_does_after_a_restart(framework: str) -> None:
+async def test_an_answer_after_a_restart_reaches_a_framework_in_its_form(framework: str) -> None:
     async with local_hub(asks_as(framework)) as t:
         (cid,) = await t.remote.submit({"targets": ["clerk"], "skill": "ask", "text": "go"})
         await t.remote.follow_task(cid, timeout_s=None).end()
@@ -88,7 +88,7 @@ async def test_so_it_does_after_a_restart(framework: str) -> None:
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-async def test_so_it_does_in_a_conversation_by_url(framework: str) -> None:
+async def test_an_answer_in_a_conversation_by_url_reaches_a_framework_in_its_form(framework: str) -> None:
     async with local_hub(asks_as(framework)) as t:
         chat = Conversation(AgentClient("http://clerk.example:8000", runtime=t.runtime))
         assert (await chat.say("go")).asks
@@ -96,7 +96,7 @@ async def test_so_it_does_in_a_conversation_by_url(framework: str) -> None:
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-async def test_so_it_does_in_a_conversation_that_is_resumed_by_its_task(framework: str) -> None:
+async def test_an_answer_in_a_conversation_resumed_by_its_task_reaches_a_framework_in_its_form(framework: str) -> None:
     async with local_hub(asks_as(framework)) as t:
         client = AgentClient("http://clerk.example:8000", runtime=t.runtime)
         asked = await Conversation(client).say("go")
@@ -104,7 +104,7 @@ async def test_so_it_does_in_a_conversation_that_is_resumed_by_its_task(framewor
         assert json.loads((await chat.say("blue")).text) == [FRAMEWORKS[framework][1]]
 
 
-async def test_after_an_answer_to_a_task_that_ended_the_next_words_are_sent_as_they_are_in_a_new_one() -> None:
+async def test_after_an_answer_that_ended_the_task_the_next_words_are_sent_unchanged_in_a_new_one() -> None:
     async with local_hub(asks_as("adk")) as t:
         client = AgentClient("http://clerk.example:8000", runtime=t.runtime)
         chat = Conversation(client)

@@ -1,4 +1,4 @@
-"""Health tells who failed: through a whole hub, from what agents, people and callers do."""
+"""Health counts failures by their blame: of agents, people and callers, through a whole hub."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.hub.local_hub import LocalHub, local_hub, worker
 
 
 async def ask(t: LocalHub, skill: str, *, agent: str = "quinn", timeout_s: float | None = None) -> Outcome:
-    """One request to its outcome."""
+    """One request and its outcome."""
     request = SkillRequest(
         correlation_id=t.runtime.ids.new(), text="hello", skill=skill, targets=(agent,), timeout_s=timeout_s
     )
@@ -63,14 +63,14 @@ async def routed(t: LocalHub) -> str:
 
 
 @pytest.mark.slow
-async def test_routing_picks_the_agent_that_can_be_reached() -> None:
+async def test_routing_selects_an_agent_that_can_be_reached() -> None:
     async with local_hub(worker("quinn"), worker("ava")) as t:
         await asyncio.sleep(1)
         t.network.down("http://quinn.example:8000")
         t.hub.broker.hurry("quinn")
         await asyncio.sleep(1)
         assert {await routed(t) for _ in range(20)} == {"ava"}
-        outcome = await ask(t, "echo", agent="quinn")  # whoever names it still gets it tried
+        outcome = await ask(t, "echo", agent="quinn")  # a request by its name is still tried
         assert outcome.cause == "unreachable"
         t.network.up("http://quinn.example:8000")
         await asyncio.sleep(120)
@@ -78,7 +78,7 @@ async def test_routing_picks_the_agent_that_can_be_reached() -> None:
 
 
 @pytest.mark.slow
-async def test_routing_leaves_out_an_agent_that_refuses_our_key_until_it_takes_it_again() -> None:
+async def test_routing_skips_an_agent_that_refuses_our_key_until_it_accepts_it_again() -> None:
     async with local_hub(worker("quinn"), worker("ava"), card_refresh_s=60.0) as t:
         await asyncio.sleep(1)
         t.network.fault(Status(status=401), Match(origin="http://quinn.example:8000", method="POST"))
@@ -95,7 +95,7 @@ async def test_routing_leaves_out_an_agent_that_refuses_our_key_until_it_takes_i
         assert {await routed(t) for _ in range(30)} == {"ava", "quinn"}
 
 
-async def test_routing_leaves_out_an_agent_while_its_breaker_is_open() -> None:
+async def test_routing_skips_an_agent_while_its_breaker_is_open() -> None:
     async with local_hub(worker("quinn"), worker("ava")) as t:
         await asyncio.sleep(1)
         t.network.fault(Status(status=503), Match(origin="http://quinn.example:8000", method="POST"))
@@ -109,7 +109,7 @@ async def test_routing_leaves_out_an_agent_while_its_breaker_is_open() -> None:
         assert {await routed(t) for _ in range(30)} == {"ava", "quinn"}
 
 
-async def test_with_nobody_to_route_to_the_work_is_still_sent_and_says_why_it_failed() -> None:
+async def test_without_a_healthy_agent_the_work_is_sent_and_fails_with_its_reason() -> None:
     async with local_hub(worker("quinn"), worker("ava")) as t:
         await asyncio.sleep(1)
         for name in ("quinn", "ava"):
@@ -121,7 +121,7 @@ async def test_with_nobody_to_route_to_the_work_is_still_sent_and_says_why_it_fa
         assert (await t.hub.tracker.wait(cid)).cause == "unreachable"
 
 
-async def test_a_tasks_cost_is_the_one_health_adds_up() -> None:
+async def test_a_tasks_cost_is_the_one_that_health_adds_up() -> None:
     agent = worker()
 
     @agent.skill("think")
@@ -142,7 +142,7 @@ async def test_a_tasks_cost_is_the_one_health_adds_up() -> None:
         assert [payload(e)["costUsd"] for e in t.events("autonomous.outcome.")] == [3.0, 0.25]
 
 
-async def test_why_and_since_when_an_agent_is_down_survive_a_restart_of_the_hub() -> None:
+async def test_the_reason_and_start_of_an_agents_outage_survive_a_restart_of_the_hub() -> None:
     async with local_hub(worker("quinn")) as t:
         await asyncio.sleep(1)
         t.network.down("http://quinn.example:8000")

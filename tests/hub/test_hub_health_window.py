@@ -1,4 +1,4 @@
-"""Health over a shorter window: the same figures, of the outcomes that ended in it."""
+"""Health over a shorter window: the same figures from the outcomes that ended in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def ask(t: LocalHub, skill: str) -> None:
     await t.hub.tracker.wait(cid)
 
 
-async def test_a_window_has_the_outcomes_that_ended_in_it_and_the_day_stays() -> None:
+async def test_a_window_contains_the_outcomes_that_ended_in_it_and_the_day_is_unchanged() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         await ask(t, "echo")
@@ -35,7 +35,7 @@ async def test_a_window_has_the_outcomes_that_ended_in_it_and_the_day_stays() ->
 
 
 @pytest.mark.parametrize("seconds", [0, 59, 86_401])
-async def test_a_window_that_the_hub_does_not_keep_is_refused(seconds: int) -> None:
+async def test_a_window_outside_a_minute_to_a_day_is_refused(seconds: int) -> None:
     async with local_hub(worker()) as t:
         with pytest.raises(ConfigError):
             await t.remote.get("/health", window=seconds)

@@ -1,4 +1,4 @@
-"""Agents that mix messages with events of their task: the end of the task is the end, through the hub and by URL."""
+"""Agents that mix messages with events of their task: the task decides the end, through the hub and by URL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.hub.local_hub import local_hub
 
 
 def chatty(*, before: bool) -> Agent:
-    """Streams a message of its own before or after the first event, then the task's events."""
+    """Streams a separate message before or after the first event, then the task's events."""
     agent = Agent("chatty")
 
     @agent.skill("tell")
@@ -40,7 +40,7 @@ def chatty(*, before: bool) -> Agent:
 
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("wire", ["1.0", "0.3"])
-async def test_a_message_beside_a_task_does_not_cut_its_answer_short(wire: str, before: bool) -> None:
+async def test_a_message_beside_a_task_does_not_truncate_its_answer(wire: str, before: bool) -> None:
     async with local_hub(chatty(before=before), entries={"chatty": {"wire": wire}}) as t:
         (cid,) = await t.remote.submit({"targets": ["chatty"], "skill": "tell", "text": "x"})
         outcome = await t.hub.tracker.wait(cid)

@@ -1,4 +1,4 @@
-"""Agents whose address is not where they are called: mounted below a path, or pinned in agents.yaml."""
+"""Agents that are called at another address than their URL: mounted below a path, or pinned in agents.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files and data through a whole hub: every channel and dialect, after a restart, bounded, and never lost unsaid."""
+"""Files and data through a whole hub: every channel and dialect, over a restart, within limits, never lost silently."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AWAY = "https://files.example/big.iso"
 
 
 def filer(**options: Any) -> Agent:
-    """Hands back what it was handed: the text with its own, each file and each piece of data in an artifact."""
+    """Returns its input: the text with an addition, each file and each piece of data in an artifact."""
     agent = Agent("filer", **options)
 
     @agent.skill("copy")
@@ -65,7 +65,7 @@ def filer(**options: Any) -> Agent:
 
 
 async def done(t: LocalHub, **body: Any) -> tuple[Outcome, dict[str, Any]]:
-    """The outcome of a request to the filer, and what the API says of it."""
+    """The outcome of a request to the filer, and the API's row of it."""
     (cid,) = await t.remote.submit({"targets": ["filer"], **body})
     outcome = await t.hub.tracker.wait(cid)
     return outcome, await t.remote.task(cid)
@@ -77,7 +77,7 @@ def content(row: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("channel", ["stream", "push", "poll"])
 @pytest.mark.parametrize("wire", ["1.0", "0.3", "0.1"])
-async def test_a_file_and_data_go_out_and_come_back_whole(wire: str, channel: str) -> None:
+async def test_a_file_and_data_are_sent_and_returned_whole(wire: str, channel: str) -> None:
     agent = filer(streaming=channel == "stream", push_notifications=channel == "push")
     async with local_hub(agent, entries={"filer": {"wire": wire}}) as t:
         await asyncio.sleep(1)
@@ -99,7 +99,7 @@ async def test_our_own_metadata_wins_over_a_callers() -> None:
         assert outcome.text == "0 copied"
 
 
-async def test_what_was_accepted_is_sent_whole_after_a_restart_and_what_came_back_stays() -> None:
+async def test_an_accepted_request_is_sent_whole_after_a_restart_and_its_result_stays() -> None:
     async with local_hub(filer(), poll_interval_s=1) as t:
         await asyncio.sleep(1)
         t.network.down("http://filer.example:8000")
@@ -114,7 +114,7 @@ async def test_what_was_accepted_is_sent_whole_after_a_restart_and_what_came_bac
         assert [content(part) for part in row["parts"]] == [BYTES, DATA]
 
 
-async def test_events_and_lists_name_the_parts_and_carry_none_of_them() -> None:
+async def test_events_and_lists_name_the_parts_without_their_content() -> None:
     async with local_hub(filer()) as t:
         await asyncio.sleep(1)
         outcome, _ = await done(t, skill="copy", text="here", parts=[FILE_ROW, DATA_ROW])
@@ -140,7 +140,7 @@ async def test_events_and_lists_name_the_parts_and_carry_none_of_them() -> None:
         assert [(part.raw, part.data) for part in kept.parts] == [(None, None)] * 2
 
 
-async def test_a_file_by_address_is_listed_and_nobody_calls_it() -> None:
+async def test_a_file_by_address_is_listed_and_not_fetched() -> None:
     async with local_hub(filer()) as t:
         await asyncio.sleep(1)
         _, row = await done(t, skill="point", text="where?")
@@ -149,7 +149,7 @@ async def test_a_file_by_address_is_listed_and_nobody_calls_it() -> None:
         assert not [request for request in t.network.seen if "files.example" in request.url]
 
 
-async def test_payloads_of_extensions_are_no_data_of_the_users() -> None:
+async def test_payloads_of_extensions_are_not_data_for_the_user() -> None:
     async with local_hub(filer()) as t:
         await asyncio.sleep(1)
         outcome, row = await done(t, skill="priced", text="how much?")
@@ -186,7 +186,7 @@ async def test_an_answer_may_be_a_file(wire: str, door: str) -> None:
         ("x", "parts.0"),
     ],
 )
-async def test_a_part_that_is_none_is_refused_in_a_line(part: Any, says: str) -> None:
+async def test_an_invalid_part_is_refused_in_one_line(part: Any, says: str) -> None:
     async with local_hub(filer()) as t:
         await asyncio.sleep(1)
         body = {"targets": ["filer"], "text": "x", "parts": [part]}
@@ -197,7 +197,7 @@ async def test_a_part_that_is_none_is_refused_in_a_line(part: Any, says: str) ->
 
 
 @pytest.mark.slow
-async def test_more_than_a_message_may_carry_is_refused_before_it_is_accepted() -> None:
+async def test_a_message_over_a_limit_is_refused_before_it_is_accepted() -> None:
     async with local_hub(filer()) as t:
         await asyncio.sleep(1)
         raw = base64.b64encode(bytes(PARTS_BYTES_MAX + 1)).decode()

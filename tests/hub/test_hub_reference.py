@@ -49,7 +49,7 @@ def test_the_reference_names_every_figure_and_word_of_health() -> None:
     assert unnamed(page("health.md"), snapshot | figures | words) == set()
 
 
-def test_the_reference_has_the_rates_in_force() -> None:
+def test_the_reference_has_the_current_rates() -> None:
     text = page("health.md")
     rows = {f"| {model} | {rate.input_usd:g} | {rate.output_usd:g} |" for model, rate in BUILT_IN.items()}
     assert {row for row in rows if row not in text} == set()

@@ -57,7 +57,7 @@ async def test_a_hub_on_a_real_socket_is_found_used_and_closed_by_another_client
             assert (row["state"], row["text"]) == ("completed", "you said hi")
         async with asyncio.timeout(60):
             topics = [event["topic"] async for event in events]
-        assert "hub.stopping" in topics  # and after it what was under way
+        assert "hub.stopping" in topics  # and then the work that was under way
         assert state.find() is None
 
 
@@ -65,8 +65,8 @@ CUT_OFF = b"POST /api/a2a/callback/c HTTP/1.1\r\nhost: a\r\nauthorization: Beare
 REFUSED = b"GET /api/agents HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
 
 
-async def test_what_requests_and_connections_leave_is_gone_without_the_collector() -> None:
-    """Of client, hub and agent, all in here. What is in a cycle waits for it, and everybody waits while it looks."""
+async def test_requests_and_connections_leave_no_cyclic_garbage() -> None:
+    """Client, hub and agent are in this process. Cyclic garbage waits for the collector, which stops them all."""
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(running_runtime(seed=1))
         agent_url = await stack.enter_async_context(worker().serving())
@@ -76,7 +76,7 @@ async def test_what_requests_and_connections_leave_is_gone_without_the_collector
         remote = HubClient(hub.url, api_key=hub.keys.api_key, runtime=runtime)
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            """As agents do who close the connection behind each answer."""
+            """As agents do that close the connection after each response."""
             await reader.readuntil(b"\r\n\r\n")
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok")
             writer.close()
@@ -92,7 +92,7 @@ async def test_what_requests_and_connections_leave_is_gone_without_the_collector
             return str(row["state"])
 
         async def connect(said: bytes) -> None:
-            """Say it over a connection of its own, hear what is answered to that much, and leave."""
+            """Send the bytes on a new connection, read the response to them, and leave."""
             place = urlsplit(hub.url or "").netloc
             reader, writer = await asyncio.open_connection(*place.split(":"))
             writer.write(said.replace(b"host: a", b"host: " + place.encode()))
@@ -124,7 +124,7 @@ async def test_what_requests_and_connections_leave_is_gone_without_the_collector
         assert ours == []
 
 
-async def test_a_hub_whose_ledger_is_stuck_answers_newcomers_all_the_same() -> None:
+async def test_a_hub_with_a_stuck_ledger_still_serves_new_connections() -> None:
     stuck, waiting = threading.Event(), threading.Event()
 
     def at_point(point: str) -> None:
@@ -156,7 +156,7 @@ async def test_a_hub_whose_ledger_is_stuck_answers_newcomers_all_the_same() -> N
     assert [answer.split(b"\r\n")[0] for answer in answers] == [b"HTTP/1.1 200 OK"] * 50
 
 
-async def test_a_hub_whose_loop_stood_still_says_for_how_long() -> None:
+async def test_a_hub_with_a_blocked_loop_reports_for_how_long() -> None:
     async with running_runtime(seed=1) as runtime, open_ledger(None, clock=runtime.clock) as ledger:
         async with running_hub(FleetConfig(agents=()), runtime, ledger) as hub, hub.events.subscribe() as heard:
             threading.Event().wait(0.7)
@@ -169,13 +169,13 @@ async def test_a_hub_whose_loop_stood_still_says_for_how_long() -> None:
 
 
 def accepted(port: int) -> list[socket.socket]:
-    """The connections this process accepted at ``port``, as the event loop has them."""
+    """The connections that this process accepted at ``port``, as the event loop has them."""
     open_now = (thing.transport for thing in gc.get_objects() if isinstance(thing, GuardedProtocol))
     sockets = (transport.get_extra_info("socket") for transport in open_now if not transport.is_closing())
     return [found for found in sockets if found.getsockname()[1] == port]
 
 
-async def test_no_answer_of_the_agent_or_the_hub_waits_for_an_acknowledgement() -> None:
+async def test_no_response_of_the_agent_or_the_hub_waits_for_an_acknowledgement() -> None:
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(running_runtime(seed=1))
         ledger = await stack.enter_async_context(open_ledger(None, clock=runtime.clock))
@@ -192,7 +192,7 @@ async def test_no_answer_of_the_agent_or_the_hub_waits_for_an_acknowledgement() 
             await writer.wait_closed()
 
 
-async def test_a_hub_that_others_could_reach_needs_the_word(tmp_path: Path) -> None:
+async def test_a_hub_that_other_machines_can_reach_needs_the_option(tmp_path: Path) -> None:
     async with running_runtime(seed=1) as runtime, open_ledger(None, clock=runtime.clock) as ledger:
         config = FleetConfig(agents=())
         for host in ("0.0.0.0", "192.0.2.1", "::", "hub.example"):
@@ -201,7 +201,7 @@ async def test_a_hub_that_others_could_reach_needs_the_word(tmp_path: Path) -> N
                     pass
 
 
-async def test_a_taken_port_is_a_clear_error() -> None:
+async def test_a_used_port_is_a_clear_error() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     async with running_runtime(seed=1) as runtime, open_ledger(None, clock=runtime.clock) as ledger:
@@ -212,7 +212,7 @@ async def test_a_taken_port_is_a_clear_error() -> None:
 
 
 class SlowLedger(SqliteLedger):
-    """A ledger whose check lasts until ``checked``."""
+    """A ledger with a check that lasts until ``checked``."""
 
     checked: asyncio.Event
 
@@ -222,7 +222,7 @@ class SlowLedger(SqliteLedger):
 
 
 @pytest.mark.slow
-async def test_a_hub_that_checks_its_ledger_keeps_webhooks_waiting_and_refuses_other_requests(free_port: int) -> None:
+async def test_a_hub_that_checks_its_ledger_delays_webhooks_and_refuses_other_requests(free_port: int) -> None:
     url = f"http://127.0.0.1:{free_port}"
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(running_runtime())

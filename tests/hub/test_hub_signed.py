@@ -1,4 +1,4 @@
-"""Webhooks that must be signed, from a real agent through the hub's own face, and from those who copy them (T-13)."""
+"""Webhooks that must be signed, from a real agent at the hub's own address, and from copies (T-13)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def signature(t: LocalHub, cid: str, body: bytes, message_id: str = "m-1", *, ag
 
 @pytest.mark.parametrize("push", ["inline", "set"])
 @pytest.mark.parametrize("wire", ["0.1", "0.3", "1.0"])
-async def test_our_own_agent_signs_when_it_is_asked_to(push: str, wire: str) -> None:
+async def test_our_own_agent_signs_on_request(push: str, wire: str) -> None:
     async with local_hub(
         worker(),
         entries={"quinn": {"signed": True, "push": push, "wire": wire}},
@@ -93,7 +93,7 @@ async def test_the_signing_secret_is_never_sent_with_a_webhook() -> None:
         t.network.mount(HUB, build_app(t.hub))
 
 
-async def test_without_a_good_signature_a_genuine_token_opens_nothing() -> None:
+async def test_without_a_valid_signature_a_genuine_token_is_refused() -> None:
     async with local_hub(worker(), entries=SIGNED) as t:
         cid, task_id = await under_way(t)
         body, bearer = told(task_id), token("c-1", signed=True)
@@ -117,7 +117,7 @@ async def test_without_a_good_signature_a_genuine_token_opens_nothing() -> None:
         assert (await t.hub.tracker.wait(cid)).kind is OutcomeKind.COMPLETED
 
 
-def test_a_token_that_asks_for_a_signature_cannot_be_turned_into_one_that_does_not() -> None:
+def test_a_token_that_requires_a_signature_cannot_be_changed_into_one_that_does_not() -> None:
     tokens = KEYS.tokens()
     signed, plain = tokens.mint("quinn", "c-1", signed=True), tokens.mint("quinn", "c-1")
     said = plain.partition(".")[0] + "." + signed.partition(".")[2]
@@ -128,7 +128,7 @@ def test_a_token_that_asks_for_a_signature_cannot_be_turned_into_one_that_does_n
     assert tokens.signing_secret("quinn", "c-1") != tokens.signing_secret("quinn", "c-2")
 
 
-async def test_a_copy_is_thanked_for_and_read_no_further() -> None:
+async def test_a_copy_gets_200_and_is_ignored() -> None:
     async with local_hub(worker(), entries=SIGNED, poll_interval_s=3600) as t:
         cid, task_id = await under_way(t)
         body = told(task_id).replace(b"completed", b"working")
@@ -146,14 +146,14 @@ async def test_a_copy_is_thanked_for_and_read_no_further() -> None:
         assert await post(t, cid, body, headers) == 401
 
 
-async def test_agents_that_need_not_sign_are_heard_as_before() -> None:
+async def test_agents_that_need_not_sign_are_unaffected() -> None:
     async with local_hub(worker()) as t:
         cid, task_id = await under_way(t)
         stale = {"webhook-id": "x", "webhook-timestamp": "1", "webhook-signature": "v1,x"}
         assert await post(t, cid, told(task_id), {**token(cid), **stale}) == 200
 
 
-async def test_a_secret_that_nobody_can_sign_with_is_refused_at_registration() -> None:
+async def test_an_unusable_signing_secret_is_refused_at_registration() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         config = {"url": HUB + "/x", "authentication": {"schemes": ["standard-webhooks"], "credentials": "whsec_short"}}

@@ -1,4 +1,4 @@
-"""An agent that has taken an answer and still shows the question, as it stood: nobody is asked twice."""
+"""An agent that has accepted an answer and still shows the question as it stood: the hub asks once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMS = ["as it was", "without its words", "without a date"]
 
 
 def slow(form: str, looks: int = 3) -> Agent:
-    """An agent that asks, and shows its question for so many looks after the answer."""
+    """An agent that asks, and shows its question for this many polls after the answer."""
     agent = Agent("clerk", streaming=False, push_notifications=False)
     asked: list[dict[str, Any]] = []
     left = [looks]
@@ -48,14 +48,14 @@ def slow(form: str, looks: int = 3) -> Agent:
 
 @pytest.mark.parametrize("wire", ["0.3", "1.0"])
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_conversation_by_url_goes_on_until_the_agent_has_moved(form: str, wire: str) -> None:
+async def test_a_conversation_by_url_waits_until_the_agent_has_continued(form: str, wire: str) -> None:
     async with local_hub(slow(form, 1 if form == "without a date" else 3)) as t:
         chat = Conversation(AgentClient("http://clerk.example:8000", runtime=t.runtime, dialect=wire))
         assert (await chat.say("go")).asks
         assert (await chat.say("blue")).text == "got blue"
 
 
-async def test_a_question_that_never_moves_is_asked_again_after_a_minute() -> None:
+async def test_a_question_that_stays_is_asked_again_after_a_minute() -> None:
     async with local_hub(slow("as it was", 1000)) as t:
         chat = Conversation(AgentClient("http://clerk.example:8000", runtime=t.runtime))
         asked = await chat.say("go")
@@ -66,7 +66,7 @@ async def test_a_question_that_never_moves_is_asked_again_after_a_minute() -> No
 
 
 async def _answered(t: LocalHub) -> str:
-    """The request, its question answered."""
+    """The request after the answer to its question."""
     (cid,) = await t.remote.submit({"targets": ["clerk"], "skill": "ask", "text": "go"})
     await t.remote.follow_task(cid, timeout_s=None).end()
     (question,) = (await t.remote.get("/inbox"))["questions"]
@@ -76,7 +76,7 @@ async def _answered(t: LocalHub) -> str:
 
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-async def test_through_the_hub_nobody_is_asked_twice(form: str, restarted: bool) -> None:
+async def test_through_the_hub_a_question_is_asked_once(form: str, restarted: bool) -> None:
     async with local_hub(slow(form, 1 if form == "without a date" else 3)) as t:
         cid = await _answered(t)
         await asyncio.sleep(0.5)

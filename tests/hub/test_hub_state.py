@@ -21,7 +21,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_state_is_for_its_owner_only(tmp_path: Path) -> None:
+def test_state_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     state = StateDir(tmp_path / "deep" / "state").open()
     state.keys(IDS)
     state.announce("http://127.0.0.1:1", os.getpid(), "p")
@@ -34,7 +34,7 @@ def test_state_is_for_its_owner_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("open_to", [0o777, 0o770, 0o707, 0o720, 0o1777])
-def test_a_directory_that_others_could_write_in_is_refused_and_told(tmp_path: Path, open_to: int) -> None:
+def test_a_directory_that_others_could_write_in_is_refused_with_the_reason(tmp_path: Path, open_to: int) -> None:
     state = StateDir(tmp_path).open()
     state.keys(IDS)
     state.announce("http://127.0.0.1:7", os.getpid(), "p")
@@ -47,13 +47,13 @@ def test_a_directory_that_others_could_write_in_is_refused_and_told(tmp_path: Pa
     state.withdraw(os.getpid())
 
 
-def test_an_empty_directory_that_others_could_write_in_is_closed_to_them(tmp_path: Path) -> None:
+def test_an_empty_directory_that_others_could_write_in_is_made_private(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     StateDir(tmp_path).open()
     assert mode(tmp_path) == 0o700
 
 
-def test_a_readable_directory_is_closed_with_a_word_and_an_open_key_refused(
+def test_a_readable_directory_is_made_private_with_a_warning_and_a_readable_key_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "hub.log").touch()
@@ -67,7 +67,7 @@ def test_a_readable_directory_is_closed_with_a_word_and_an_open_key_refused(
         state.keys(IDS)
 
 
-def test_keys_are_made_once_and_kept(tmp_path: Path) -> None:
+def test_keys_are_created_once_and_kept(tmp_path: Path) -> None:
     first = StateDir(tmp_path).open().keys(IDS)
     again = StateDir(tmp_path).open().keys(CountedIds(2))
     assert (first.api_key, first.callback, first.epoch) == (again.api_key, again.callback, again.epoch)
@@ -76,7 +76,7 @@ def test_keys_are_made_once_and_kept(tmp_path: Path) -> None:
     assert "callback" not in repr(first)
 
 
-def test_tokens_of_the_epoch_before_stay_valid() -> None:
+def test_tokens_of_the_previous_epoch_stay_valid() -> None:
     keys = HubKeys.fresh(IDS)
     old = keys.tokens().mint("quinn", "c-1")
     for valid in (True, False):
@@ -124,12 +124,12 @@ def test_a_broken_announcement_is_ignored(tmp_path: Path, text: str) -> None:
     state = StateDir(tmp_path).open()
     state.keys(IDS)
     state.announce("http://127.0.0.1:7", os.getpid(), "p")
-    (tmp_path / "hub.json").write_text(text)  # in place: whoever wrote it still lives
+    (tmp_path / "hub.json").write_text(text)  # in place: the process that wrote it still lives
     assert state.find() is None
 
 
 @pytest.mark.slow
-def test_the_announcement_of_a_dead_hub_is_ignored_whoever_has_its_number_now(tmp_path: Path) -> None:
+def test_the_announcement_of_a_dead_hub_is_ignored_even_if_its_pid_is_used_again(tmp_path: Path) -> None:
     state = StateDir(tmp_path).open()
     state.keys(IDS)
     script = f"""
@@ -152,14 +152,14 @@ os._exit(9)
     assert state.find() is None
 
 
-def test_another_hubs_announcement_is_left_alone(tmp_path: Path) -> None:
+def test_another_hubs_announcement_is_not_removed(tmp_path: Path) -> None:
     state = StateDir(tmp_path).open()
     state.announce("http://127.0.0.1:7", os.getpid(), "p")
     state.withdraw(os.getpid() + 1)
     assert (tmp_path / "hub.json").exists()
 
 
-def test_a_linked_key_is_not_followed(tmp_path: Path) -> None:
+def test_a_key_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("x" * 43)
     (tmp_path / "elsewhere").chmod(0o600)
     state = StateDir(tmp_path / "state").open()
@@ -168,13 +168,13 @@ def test_a_linked_key_is_not_followed(tmp_path: Path) -> None:
         state.keys(IDS)
 
 
-def test_a_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="file"):
         StateDir(tmp_path / "file" / "state").open()
 
 
-def test_the_state_directory_is_where_the_person_says() -> None:
+def test_the_state_directory_is_the_configured_one() -> None:
     assert state_path({}, Path("given")) == Path("given")
     assert state_path({"FLEETSIM_STATE": "there", "XDG_STATE_HOME": "/x"}) == Path("there")
     assert state_path({"XDG_STATE_HOME": "/x"}) == Path("/x/fleetsim")

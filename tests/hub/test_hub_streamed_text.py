@@ -1,4 +1,4 @@
-"""Answers in pieces through a whole hub: right whether the first says append or not, and however the stream closes."""
+"""Answers in pieces through a whole hub: whole with or without an append mark on the first, at any stream end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def teller(*, appends_first: bool) -> Agent:
 
 
 def shown(t: LocalHub) -> str:
-    """What somebody saw who followed the stream through the hub."""
+    """The text that a reader of the hub's stream saw."""
     live = LivePieces()
     pieces: Sequence[dict[str, object]] = [dict(payload(e)) for e in t.events("agent.chat.inbound")]
     return "".join(
@@ -47,20 +47,20 @@ def shown(t: LocalHub) -> str:
 
 @pytest.mark.parametrize("appends_first", [False, True])
 @pytest.mark.parametrize("wire", ["1.0", "0.3", "0.1"])
-async def test_a_streamed_answer_is_whole_however_its_pieces_are_marked(wire: str, appends_first: bool) -> None:
+async def test_a_streamed_answer_is_whole_with_any_marks_on_its_pieces(wire: str, appends_first: bool) -> None:
     async with local_hub(teller(appends_first=appends_first), entries={"teller": {"wire": wire}}) as t:
         (cid,) = await t.remote.submit({"targets": ["teller"], "skill": "tell", "text": "x"})
         outcome = await t.hub.tracker.wait(cid)
         assert (outcome.kind.value, outcome.text, outcome.cost_usd) == ("completed", "one two three", 0.25)
         assert outcome.confidence == 0.5
         assert shown(t) == "one two three"
-        if wire != "0.1":  # whose pieces the broken agent leaves alone
+        if wire != "0.1":  # this one's pieces the broken agent leaves unchanged
             marked = [payload(e)["append"] for e in t.events("agent.chat.inbound") if payload(e)["type"] == "artifact"]
             assert marked[:2] == [appends_first, True]
 
 
 @pytest.mark.parametrize("wire", ["1.0", "0.3", "0.1"])
-async def test_an_answer_other_than_its_pieces_replaces_them(wire: str) -> None:
+async def test_an_answer_that_differs_from_its_pieces_replaces_them(wire: str) -> None:
     async with local_hub(teller(appends_first=False), entries={"teller": {"wire": wire}}) as t:
         (cid,) = await t.remote.submit({"targets": ["teller"], "skill": "correct", "text": "x"})
         assert (await t.hub.tracker.wait(cid)).text == "the answer"

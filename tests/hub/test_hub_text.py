@@ -1,4 +1,4 @@
-"""A text is the same through every door and channel, in every dialect; past the limit it says so everywhere."""
+"""A text is the same at every door and over every channel, in every dialect; a cut text is marked everywhere."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ CHANNELS = ("streamed", "polled", "pushed")
 
 
 def text_of(chars: int) -> str:
-    """A text of so many characters whose first and last ones are the easiest to lose."""
+    """A text of this length whose first and last characters are the easiest to lose."""
     return HEAD + "x" * (chars - len(HEAD) - len(TAIL)) + TAIL
 
 
 @asynccontextmanager
 async def speaking(channel: str = "streamed", dialect: str = "1.0") -> AsyncIterator[tuple[LocalHub, AgentClient]]:
-    """A hub and an agent that says as many characters as it is told, over one channel and dialect."""
+    """A hub, and an agent that returns as many characters as requested, over one channel and dialect."""
     agent = Agent("quinn", streaming=channel == "streamed", push_notifications=channel == "pushed", dialects=(dialect,))
 
     @agent.skill("say")
@@ -97,14 +97,14 @@ async def test_200000_characters_are_the_same_by_url_and_api_and_in_the_ledger_a
 @pytest.mark.slow
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("channel", CHANNELS)
-async def test_a_text_past_the_limit_says_so_and_its_agent_has_the_rest(channel: str, dialect: str) -> None:
+async def test_a_text_past_the_limit_is_marked_as_cut_and_its_agent_has_the_rest(channel: str, dialect: str) -> None:
     async with speaking(channel, dialect) as (t, client):
         row = await ended(t, "say", f"{TEXT_CHARS_MAX} x")
         assert (len(row["text"]), row["truncated"], row["textChars"]) == (TEXT_CHARS_MAX, False, TEXT_CHARS_MAX)
         said = TEXT_CHARS_MAX + 1
         row = await ended(t, "say", f"{said} x")
         assert (len(row["text"]), row["truncated"], row["textChars"]) == (TEXT_CHARS_MAX, True, said)
-        assert row["success"], "a long answer is no failure"
+        assert row["success"], "a long answer is not a failure"
         assert (await client.get(row["taskId"])).text == text_of(said)
         listed = (await t.remote.get("/tasks", limit=5))["recent"][0]
         assert (len(listed["text"]), listed["truncated"], listed["textChars"]) == (EXCERPT_CHARS_MAX, True, said)
@@ -124,7 +124,7 @@ async def test_4999_chunks_arrive_as_one_text(channel: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_prompt_at_the_limit_arrives_and_one_past_it_is_refused_by_every_door(dialect: str) -> None:
+async def test_a_prompt_at_the_limit_arrives_and_a_longer_one_is_refused_at_every_door(dialect: str) -> None:
     most, more = "\U0001f600" * TEXT_CHARS_MAX, "y" * (TEXT_CHARS_MAX + 1)
     async with speaking(dialect=dialect) as (t, client):
         assert (await ended(t, "measure", most))["text"] == str(TEXT_CHARS_MAX)
@@ -159,14 +159,14 @@ async def test_a_question_is_an_excerpt_in_the_inbox_and_whole_by_itself() -> No
         assert row["text"] == f"heard {TEXT_CHARS_MAX}"
 
 
-async def test_a_long_reason_is_one_line_and_the_text_has_all_of_it() -> None:
+async def test_a_long_reason_is_one_line_and_the_text_is_whole() -> None:
     async with speaking() as (t, _):
         row = await ended(t, "fail", "3000")
         assert (row["text"], len(row["reason"])) == ("r" * 3_000, 500)
 
 
 @pytest.mark.slow
-async def test_an_event_stream_that_lost_events_says_so_to_its_reader() -> None:
+async def test_a_stream_that_lost_events_reports_their_number_to_its_reader() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         remote: HubClient = t.remote
@@ -176,7 +176,7 @@ async def test_an_event_stream_that_lost_events_says_so_to_its_reader() -> None:
         for number in range(25_000):
             said = Excerpt.of(str(number))
             t.hub.events.publish(StreamReceived(correlation_id="c", type="artifact", text=said))
-            if number % 1_000 == 0:  # told of once they are journalled, while this reader reads nothing
+            if number % 1_000 == 0:  # sent once they are in the journal, while this reader does not read
                 await asyncio.sleep(1)
         seen = [await first]
         async for event in reader:

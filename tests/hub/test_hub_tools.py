@@ -1,4 +1,4 @@
-"""What a language model is given, and what becomes of its calls."""
+"""The tools for a language model, and the results of its calls."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ HUBS_KEY = re.compile(r"own key|admin|state director|hub's (API )?key|(?<!x-)api
 
 
 async def said(t: LocalHub, name: str, arguments: Any, *, key: str = QUINN) -> str:
-    """What the model is told of a call that did what it should."""
+    """The text that the model gets from a successful call."""
     result = await t.agents_client(key).call(name, arguments)
     assert not result.is_error, result.text
     return result.text
 
 
-def test_both_forms_tell_the_same_tools_and_their_schemas_are_schemas() -> None:
+def test_both_forms_describe_the_same_tools_with_valid_schemas() -> None:
     forms = {tool["name"]: tool for tool in anthropic_tools()}
     talking = ["chat_with_agent", "delegate", "wait_for_task", "cancel_task"]
     assert list(forms) == ["manage_cron", "list_agents", "find_skills", *talking]
@@ -90,7 +90,7 @@ async def test_a_model_talks_with_an_agent_and_has_it_work() -> None:
             "contextId": asked.data["contextId"],
             "taskId": asked.data["taskId"],
         }
-        assert (await said(t, "chat_with_agent", going, key=AVA)).endswith("What it says:\ngoing with main")
+        assert (await said(t, "chat_with_agent", going, key=AVA)).endswith("Its answer:\ngoing with main")
         work = await ava.call("delegate", {"agent": "quinn", "skill": "ponder", "message": "think"})
         waiting = {"correlationId": work.data["correlationId"], "waitSeconds": 1}
         assert "at work still" in await said(t, "wait_for_task", waiting, key=AVA)
@@ -141,7 +141,7 @@ async def test_a_model_talks_with_an_agent_and_has_it_work() -> None:
         ("cancel_task", {"correlationId": "../../health"}, "no request"),
     ],
 )
-async def test_a_call_that_cannot_be_is_told_to_the_model_and_does_nothing(
+async def test_an_invalid_call_returns_an_error_to_the_model_and_has_no_effect(
     name: str, arguments: Any, says: str
 ) -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
@@ -156,7 +156,7 @@ async def test_a_call_that_cannot_be_is_told_to_the_model_and_does_nothing(
 
 
 @pytest.mark.parametrize("key", ["w" * 40, "short", "", QUINN])
-async def test_no_message_that_a_model_can_see_names_the_hubs_own_key(key: str) -> None:
+async def test_no_message_to_a_model_names_the_hubs_own_key(key: str) -> None:
     calls: list[tuple[str, Any]] = [
         *(("manage_cron", {"action": action, "id": "c-1"}) for action in ("list", "run", "pause", "delete")),
         ("manage_cron", CREATE),
@@ -182,7 +182,7 @@ async def test_no_message_that_a_model_can_see_names_the_hubs_own_key(key: str) 
 
 
 async def whole(t: LocalHub, correlation_id: str, **which: int) -> str:
-    """All of an answer's text, or of a part's, as a model has it piece by piece."""
+    """The whole text of an answer or of a part, read piece by piece as a model does."""
     found, offset = [], 0
     while True:
         asked = {"correlationId": correlation_id, "offset": offset, **which}
@@ -197,7 +197,7 @@ async def whole(t: LocalHub, correlation_id: str, **which: int) -> str:
         offset = result.data["nextOffset"]
 
 
-async def test_a_model_has_the_rest_of_a_long_answer_by_its_offset() -> None:
+async def test_a_model_gets_the_rest_of_a_long_answer_by_its_offset() -> None:
     async with local_hub(novelist(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         ava = t.agents_client(AVA)
@@ -211,7 +211,7 @@ async def test_a_model_has_the_rest_of_a_long_answer_by_its_offset() -> None:
         assert (await ava.call("chat_with_agent", long)).data["response"] == str(len(LONG))
 
 
-async def test_a_model_sends_files_and_data_and_has_those_of_the_answer() -> None:
+async def test_a_model_sends_files_and_data_and_gets_those_of_the_answer() -> None:
     async with local_hub(filer(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         ava = t.agents_client(AVA)
@@ -237,7 +237,7 @@ async def test_a_model_sends_files_and_data_and_has_those_of_the_answer() -> Non
         assert later.data["parts"] == told.data["parts"]
 
 
-async def test_data_too_long_for_one_result_is_listed_and_had_in_pieces() -> None:
+async def test_data_too_long_for_one_result_is_listed_and_read_in_pieces() -> None:
     async with local_hub(filer(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         rows = [{"n": n} for n in range(10_000)]
@@ -248,7 +248,7 @@ async def test_data_too_long_for_one_result_is_listed_and_had_in_pieces() -> Non
         assert json.loads(await whole(t, told.data["correlationId"], part=1)) == rows
 
 
-async def test_a_model_is_told_where_a_file_is_that_nobody_fetched() -> None:
+async def test_a_model_gets_the_address_of_a_file_that_was_not_fetched() -> None:
     async with local_hub(filer(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         ava = t.agents_client(AVA)
@@ -258,7 +258,7 @@ async def test_a_model_is_told_where_a_file_is_that_nobody_fetched() -> None:
         assert (content.is_error, "https://files.example/big.iso" in content.text) == (True, True)
 
 
-async def test_a_model_is_asked_for_data_with_its_schema_and_gives_it() -> None:
+async def test_a_model_gets_a_question_with_its_schema_and_answers_in_data() -> None:
     async with local_hub(clerk(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         ava = t.agents_client(AVA)
@@ -273,7 +273,7 @@ async def test_a_model_is_asked_for_data_with_its_schema_and_gives_it() -> None:
         assert told.data["response"] == 'got [{"amount": 3}]'
 
 
-async def test_a_model_stops_work_of_its_own_and_no_other() -> None:
+async def test_a_model_cancels_its_own_work_and_no_other() -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         ava = t.agents_client(AVA)
@@ -286,7 +286,7 @@ async def test_a_model_stops_work_of_its_own_and_no_other() -> None:
         assert (ended.is_error, ended.data["taskState"], "canceled" in ended.text) == (True, "canceled", True)
 
 
-async def test_a_failure_gives_its_reason_once_and_what_came_before_it() -> None:
+async def test_a_failure_contains_its_reason_once_and_the_earlier_text() -> None:
     async with local_hub(novelist(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         told = await t.agents_client(AVA).call(
@@ -296,7 +296,7 @@ async def test_a_failure_gives_its_reason_once_and_what_came_before_it() -> None
         assert (told.data["taskState"], told.data["error"], "failed" in told.text) == ("failed", "no ink", True)
 
 
-async def test_what_another_agent_says_is_bounded_and_can_fool_no_reader() -> None:
+async def test_the_text_of_another_agent_is_bounded_and_cannot_mislead_a_reader() -> None:
     loud = Agent("loud")
 
     @loud.skill("shout")

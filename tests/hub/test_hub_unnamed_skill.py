@@ -1,4 +1,4 @@
-"""A request that names no skill: what it is booked under, what its agent is told, and which gate it falls under."""
+"""A request without a skill: the skill it is recorded under, the hint for its agent, and its gate."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def say(t: LocalHub, text: str = "hello", *, cid: str = "c-1", **more: Any
 
 
 def sent(t: LocalHub) -> list[Mapping[str, Any]]:
-    """The metadata of every message that left."""
+    """The metadata of every message that was sent."""
     bodies = [json.loads(seen.request.body) for seen in t.network.seen if seen.method == "POST" and seen.rpc_method]
     return [body["params"].get("metadata", {}) for body in bodies if "message" in body.get("params", {})]
 
@@ -84,7 +84,7 @@ def sent(t: LocalHub) -> list[Mapping[str, Any]]:
         (greeter, "greet", "Hello hello"),
     ],
 )
-async def test_an_agent_is_told_of_no_skill_it_does_not_have(
+async def test_an_agent_gets_no_hint_for_a_skill_that_it_lacks(
     agent: Any,
     hint: str | None,
     text: str,
@@ -103,7 +103,7 @@ async def test_an_agent_is_told_of_no_skill_it_does_not_have(
         assert set(told) == {"correlationId", "a2a.trace"} | ({"skillHint"} if hint else set())
 
 
-async def test_a_request_without_a_skill_is_booked_under_the_agents_only_skill() -> None:
+async def test_a_request_without_a_skill_is_recorded_under_the_agents_only_skill() -> None:
     async with local_hub(greeter(), cooldowns_s={"greet": 60.0}) as t:
         await asyncio.sleep(1)
         outcome = await say(t, "Ada")
@@ -113,7 +113,7 @@ async def test_a_request_without_a_skill_is_booked_under_the_agents_only_skill()
             await say(t, cid="c-2")
 
 
-async def test_a_command_in_the_text_still_reaches_the_only_skill() -> None:
+async def test_a_command_in_the_text_reaches_the_only_skill() -> None:
     async with local_hub(greeter()) as t:
         await asyncio.sleep(1)
         await t.hub.submit(SkillRequest(correlation_id="c-1", text="/greet", targets=("greeter",)))
@@ -122,7 +122,7 @@ async def test_a_command_in_the_text_still_reaches_the_only_skill() -> None:
         assert question.text == "Whom shall I greet?"
 
 
-async def test_an_only_skill_that_changes_the_world_is_asked_for_by_name_alone() -> None:
+async def test_an_only_skill_with_effects_is_hinted_only_if_it_is_named() -> None:
     async with local_hub(deployer(effects=(Effect(domain="board", path="bugs"),))) as t:
         await asyncio.sleep(1)
         await say(t)
@@ -130,7 +130,7 @@ async def test_an_only_skill_that_changes_the_world_is_asked_for_by_name_alone()
         assert [told.get("skillHint") for told in sent(t)] == [None, "deploy"]
 
 
-async def test_an_agent_whose_card_was_never_read_is_told_of_no_skill() -> None:
+async def test_an_agent_with_an_unread_card_gets_no_hint() -> None:
     entry = {"wire": "0.3", **POLLED, "skills": (SkillEntry(name="chat"),)}
     async with local_hub(worker(), entries={"quinn": entry}) as t:
         t.network.fault(Status(status=404), CARD)
@@ -138,7 +138,7 @@ async def test_an_agent_whose_card_was_never_read_is_told_of_no_skill() -> None:
         assert [told.get("skillHint") for told in sent(t)] == [None]
 
 
-async def test_an_answer_and_a_message_on_a_task_name_no_other_skill_than_the_task_has() -> None:
+async def test_an_answer_and_a_follow_up_have_the_hint_of_their_task() -> None:
     async with local_hub(talker_that_asks(), entries={"quinn": POLLED}) as t:
         await asyncio.sleep(1)
         await t.hub.submit(SkillRequest(correlation_id="c-1", text="go", skill="ask", targets=("quinn",)))
@@ -163,8 +163,8 @@ def talker_that_asks() -> Agent:
 
 
 @pytest.mark.parametrize("skill", [None, "deploy"])
-async def test_after_a_restart_the_same_hint_goes_out_whatever_the_card_says_by_then(skill: str | None) -> None:
-    """RecordingLine and not yet sent when the hub ended; meanwhile the card came to list ``chat``."""
+async def test_after_a_restart_the_same_hint_is_sent_whatever_the_card_says_by_then(skill: str | None) -> None:
+    """Recorded and not yet sent when the hub ended; meanwhile ``chat`` was added to the card."""
     async with local_hub(deployer(), entries={"quinn": POLLED}) as t:
         await asyncio.sleep(1)
         t.network.down(QUINN)
@@ -177,13 +177,13 @@ async def test_after_a_restart_the_same_hint_goes_out_whatever_the_card_says_by_
         assert {told.get("skillHint") for told in sent(t)} == {"deploy"}
 
 
-def test_a_request_recorded_before_hints_were_kept_goes_out_with_the_skill_it_was_booked_under() -> None:
+def test_a_request_recorded_before_hints_existed_is_sent_with_its_recorded_skill() -> None:
     before = json.loads(encode(record("c-1")))
     del before["hint"]
     assert decoder(RequestRecord)(json.dumps(before)).hint is None
 
 
-# -- which gate it falls under --------------------------------------------------------------------------------
+# its gate
 
 
 def gates(**skills: Mapping[str, Any]) -> AgentCard:
@@ -203,7 +203,7 @@ def gates(**skills: Mapping[str, Any]) -> AgentCard:
         ((), None),
     ],
 )
-def test_a_request_that_names_no_skill_falls_under_the_strictest_mode_of_its_agent(
+def test_a_request_without_a_skill_has_the_strictest_mode_of_its_agent(
     modes: tuple[str, ...], strictest: str | None
 ) -> None:
     card = gates(**{f"s{n}": {"mode": mode} for n, mode in enumerate(modes)})
@@ -211,7 +211,7 @@ def test_a_request_that_names_no_skill_falls_under_the_strictest_mode_of_its_age
     assert (rule.mode.value if rule else None) == strictest
 
 
-def test_the_strictest_rule_has_the_longest_window_for_a_veto_and_any_skills_reviewer() -> None:
+def test_the_strictest_rule_has_the_longest_veto_window_and_the_reviewer_of_any_skill() -> None:
     card = gates(
         a={"mode": "veto", "vetoTtlMs": 5_000},
         b={"mode": "veto", "vetoTtlMs": 90_000},
@@ -221,7 +221,7 @@ def test_the_strictest_rule_has_the_longest_window_for_a_veto_and_any_skills_rev
     assert read_declared(card, "a").hitl == HitlRule(mode=HitlMode.VETO, veto_window_s=5.0)
 
 
-async def test_unnamed_work_of_an_agent_with_a_veto_can_be_stopped() -> None:
+async def test_unnamed_work_of_an_agent_with_a_veto_can_be_vetoed() -> None:
     agent = worker(default_skill="slow")
 
     @agent.skill("slow", hitl="veto")
@@ -238,7 +238,7 @@ async def test_unnamed_work_of_an_agent_with_a_veto_can_be_stopped() -> None:
         assert (await t.hub.tracker.wait("c-1")).kind is OutcomeKind.CANCELED
 
 
-async def test_of_unnamed_work_only_effects_that_no_skill_declares_are_drift() -> None:
+async def test_effects_of_unnamed_work_are_drift_only_if_no_skill_declares_them() -> None:
     agent = Agent("quinn")
 
     @agent.skill("change", effects=(Effect(domain="board", path="bugs"),))

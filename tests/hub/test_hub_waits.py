@@ -1,4 +1,4 @@
-"""Limits and stopped polls as the API tells of them."""
+"""Limits and stopped polls in the API."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ HUGE = faults.Status(
 
 @pytest.mark.parametrize("wire", ["0.1", "0.3", "1.0"])
 @pytest.mark.parametrize("hang", [None, faults.Stall(at="response"), faults.Refuse(), faults.Stall(at="body")])
-async def test_timeout_ms_is_when_the_outcome_is_there(hang: faults.Fault | None, wire: str) -> None:
+async def test_timeout_ms_is_the_time_until_the_outcome(hang: faults.Fault | None, wire: str) -> None:
     async with local_hub(worker(), entries={"quinn": {"wire": wire}}) as t:
         if hang is not None:
             t.network.fault(hang, Match(origin=AGENT, method="POST"))
-        await asyncio.sleep(1)  # its card is there
+        await asyncio.sleep(1)  # its card has been read
         began = asyncio.get_running_loop().time()
         (cid,) = await t.remote.submit({"text": "hi", "skill": "ponder", "targets": ["quinn"], "timeoutMs": 2_000})
         row = await t.remote.task(cid, wait_s=20)
@@ -33,10 +33,10 @@ async def test_timeout_ms_is_when_the_outcome_is_there(hang: faults.Fault | None
         assert "2 s" in row["reason"]
 
 
-async def test_a_row_says_why_nobody_looks_at_its_task_any_more() -> None:
+async def test_a_row_gives_the_reason_for_which_its_task_is_no_longer_polled() -> None:
     async with local_hub(worker(), entries={"quinn": {"wire": "0.3"}}, poll_interval_s=2) as t:
         t.network.fault(HUGE, Match(origin=AGENT, rpc_method="tasks/get"))
-        await asyncio.sleep(1)  # its card is there
+        await asyncio.sleep(1)  # its card has been read
         (cid,) = await t.remote.submit({"text": "hi", "skill": "ponder", "targets": ["quinn"]})
         await asyncio.sleep(60)
         row = await t.remote.task(cid)

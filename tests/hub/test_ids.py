@@ -1,4 +1,4 @@
-"""One rule for the ids people give: ceremonies, correlation ids and what the command line writes agree."""
+"""One rule for the ids that people choose: ceremonies, correlation ids and the command line agree."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def as_plain_id(text: str) -> bool:
 
 
 @pytest.mark.parametrize("text", GOOD, ids=ascii)
-def test_an_id_of_the_documents_form_is_taken_everywhere(text: str) -> None:
+def test_an_id_in_the_documented_form_is_accepted_everywhere(text: str) -> None:
     assert (as_ceremony(text), as_correlation_id(text), as_plain_id(text)) == (True, True, True)
 
 
 @pytest.mark.parametrize("text", BAD, ids=ascii)
-def test_an_id_that_is_a_path_or_a_trick_is_refused_everywhere(text: str) -> None:
+def test_an_id_that_could_be_a_path_is_refused_everywhere(text: str) -> None:
     assert (as_ceremony(text), as_correlation_id(text), as_plain_id(text)) == (False, False, False)

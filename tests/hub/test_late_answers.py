@@ -1,4 +1,4 @@
-"""An answer that waited for its slot leaves only a hub that still owns the request."""
+"""An answer that waited for its slot is sent only by a hub that still owns the request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.hub.local_hub import local_hub
 
 
 @pytest.mark.parametrize("lost", [False, True])
-async def test_an_answer_does_not_leave_after_the_lease_was_lost_while_it_waited_for_its_slot(
+async def test_an_answer_is_not_sent_after_the_lease_was_lost_while_it_waited_for_its_slot(
     lost: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent, answers = Agent("quinn"), list[str]()

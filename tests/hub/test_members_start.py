@@ -1,4 +1,4 @@
-"""A hub that is stopped while it waits to take over leaves nothing behind."""
+"""A hub that is stopped while it waits to take over leaves no worker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fleetsim.model.errors import NotAccepting
 
 
 class Refused(Membership):
-    """Its ledger takes no writes."""
+    """A ledger that refuses writes."""
 
     @property
     def at_work(self) -> int:

@@ -1,4 +1,4 @@
-"""``/metrics`` as a scraper reads it: exact counts of what was done, and nothing that grows without end."""
+"""``/metrics`` as a scraper reads it: exact counts, and no series that grows without end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0,text/plain;version=0.
 
 
 def read(metrics: Iterable[Metric]) -> Figures:
-    """Every sample as it would be asked for, by name and labels."""
+    """Every sample by name and labels, as a query would select it."""
     found: Figures = {}
     for metric in metrics:
         for sample in metric.samples:
@@ -63,7 +63,7 @@ async def ended(t: LocalHub, text: str, skill: str, agent: str = "quinn") -> str
 
 
 @pytest.mark.sockets
-async def test_a_scrape_of_a_real_hub_counts_what_it_did_with_real_agents(tmp_path: Path) -> None:
+async def test_a_scrape_of_a_real_hub_counts_its_work_with_real_agents(tmp_path: Path) -> None:
     folder = tmp_path / "ceremonies"
     folder.mkdir()
     (folder / "daily.yaml").write_text(CEREMONY)
@@ -133,13 +133,13 @@ async def test_a_scrape_of_a_real_hub_counts_what_it_did_with_real_agents(tmp_pa
     assert now["fleetsim_breaker_open{agent=quinn}"] == 0
     assert now["fleetsim_events_dropped_total{}"] == 0
     assert now["fleetsim_events_unread{}"] == 0
-    assert now["fleetsim_ceremony_lateness_seconds_count{}"] == 0, "who fires one by hand is never late"
+    assert now["fleetsim_ceremony_lateness_seconds_count{}"] == 0, "a manual run is never late"
     assert not [key for key in now if "_created" in key or asking in key or cid in key]
     assert not [name for name in read(REGISTRY.collect()) if name.startswith("fleetsim")], "the registry of all"
 
 
 async def scrape(runtime: Runtime, url: str, key: str) -> Figures:
-    """As Prometheus asks, with the key as its configuration sends one."""
+    """As Prometheus scrapes, with the key as its configuration sends it."""
     asked = Request(
         method="GET", url=f"{url}/metrics", headers={"authorization": f"Bearer {key}", "accept": OPENMETRICS}
     )
@@ -148,7 +148,7 @@ async def scrape(runtime: Runtime, url: str, key: str) -> Figures:
     return read(openmetrics_parser.text_string_to_metric_families(reply.body.decode()))
 
 
-async def test_polls_calls_and_webhooks_are_as_many_as_the_network_saw() -> None:
+async def test_polls_calls_and_webhooks_are_counted_like_on_the_network() -> None:
     slow = {"streaming": False, "push_notifications": False}
     async with local_hub(worker(streaming=False), worker("vera", **slow)) as t:
         assert [await ended(t, "hi", "echo", name) for name in ("quinn", "vera")] == ["completed"] * 2
@@ -167,7 +167,7 @@ async def test_polls_calls_and_webhooks_are_as_many_as_the_network_saw() -> None
     assert sum(counted) == len(told) > 0
 
 
-async def test_a_call_that_fails_is_counted_with_who_is_to_blame() -> None:
+async def test_a_failed_call_is_counted_with_its_blame() -> None:
     async with local_hub(worker(), retry_waits_s=()) as t:
         await asyncio.sleep(1)
         t.network.down("http://quinn.example:8000")
@@ -188,7 +188,7 @@ async def test_refused_requests_are_counted_by_reason() -> None:
     assert refused == {"fleetsim_requests_refused_total{reason=target_unresolved}": 2}
 
 
-async def test_after_a_restart_counters_begin_anew() -> None:
+async def test_after_a_restart_counters_start_at_zero() -> None:
     async with local_hub(worker(), ceremony=CEREMONY) as t:
         await ended(t, "hi", "echo")
         assert (await scraped(t))["fleetsim_tasks_total{agent=quinn,skill=echo,state=completed}"] == 1
@@ -201,7 +201,7 @@ async def test_after_a_restart_counters_begin_anew() -> None:
 @pytest.mark.parametrize(
     "accept", ["", "*/*", "text/html", "application/openmetrics-text-not", ";;;,,,=", "text/plain"]
 )
-async def test_who_does_not_ask_for_openmetrics_gets_the_text_format(accept: str) -> None:
+async def test_a_scraper_that_does_not_accept_openmetrics_gets_the_text_format(accept: str) -> None:
     async with local_hub(worker()) as t:
         reply = await t.http("GET", "/metrics", headers={"accept": accept})
     assert reply.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -209,7 +209,7 @@ async def test_who_does_not_ask_for_openmetrics_gets_the_text_format(accept: str
 
 
 @pytest.mark.parametrize("version", ["1.0.0", "0.0.1", "abc", "9" * 400])
-async def test_openmetrics_is_written_in_the_one_version_there_is(version: str) -> None:
+async def test_openmetrics_is_written_in_its_one_version(version: str) -> None:
     async with local_hub(worker()) as t:
         reply = await t.http("GET", "/metrics", headers={"accept": f"Application/OpenMetrics-Text; version={version}"})
     assert reply.headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -221,7 +221,7 @@ def outcome(skill: str, agent: str = "quinn") -> OutcomeDecided:
     return OutcomeDecided.of(replace(ledgers.outcome(skill, agent=agent), skill=skill))
 
 
-async def test_hostile_names_of_skills_are_few_and_harmless(runtime: Runtime) -> None:
+async def test_names_of_skills_are_limited_in_number_and_escaped(runtime: Runtime) -> None:
     names = ['"} 1\nfleetsim_tasks_total{agent="vera', "\ud800", "a" * 5_000, "\x1b[31m", *map(str, range(500))]
     events = EventLog(runtime.clock)
     metrics = Metrics(events, FixedFleet({"quinn": names}))
@@ -255,7 +255,7 @@ async def test_ceremonies_that_fire_once_or_are_gone_share_one_label(runtime: Ru
     assert found["fleetsim_ceremony_runs_total{ceremony=other,outcome=success}"] == 5 + 2
 
 
-async def test_events_that_slow_readers_lost_are_counted_also_when_they_have_gone() -> None:
+async def test_events_that_slow_readers_lost_are_counted_after_they_left_too() -> None:
     async with local_hub(worker()) as t:
         slow = t.hub.events.subscribe(keep_max=1)
         await ended(t, "hi", "echo")
@@ -264,7 +264,7 @@ async def test_events_that_slow_readers_lost_are_counted_also_when_they_have_gon
         assert (await scraped(t))["fleetsim_events_dropped_total{}"] == lost > 0
 
 
-async def test_the_reference_names_what_is_scraped_and_nothing_else() -> None:
+async def test_the_reference_names_exactly_the_scraped_metrics() -> None:
     page = (Path(fleetsim.__file__).parent.parent / "docs/reference/metrics.md").read_text()
     named = dict(re.findall(r"^\| `(fleetsim_\w+)` \| (\w+) \|", page, re.MULTILINE))
     async with local_hub(worker()) as t:
@@ -274,7 +274,7 @@ async def test_the_reference_names_what_is_scraped_and_nothing_else() -> None:
     assert suffixed == named
 
 
-async def test_how_far_the_slowest_reader_is_behind_is_told() -> None:
+async def test_the_lag_of_the_slowest_reader_is_reported() -> None:
     async with local_hub(worker()) as t:
         idle = t.hub.events.subscribe(journaled=True)
         await ended(t, "hi", "echo")

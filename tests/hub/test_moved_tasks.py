@@ -1,4 +1,4 @@
-"""An agent that takes the answer in another task: the request follows that one, with a warning, and asks no more."""
+"""An agent that continues an answer in another task: the request follows that task, with a warning."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def a_task(task_id: str, state: TaskState, words: str) -> Task:
 
 
 class Mover:
-    """Asks in t-1; the answer begins t-2, which stands in ``after`` until ``moves_on`` looks were made."""
+    """Asks in t-1; the answer starts t-2, which stays in ``after`` until ``moves_on`` polls."""
 
     def __init__(self, name: str, after: TaskState, words: str = "booked", moves_on: int = 0) -> None:
         self.agent = ScriptedAgent({"*": lambda body: self.reply(body)}, card=self._card(name))
@@ -77,7 +77,7 @@ async def answered(t: LocalHub) -> None:
 
 @pytest.mark.parametrize("name", DIALECTS)
 @pytest.mark.parametrize(("after", "moves_on"), [(TaskState.COMPLETED, 0), (TaskState.WORKING, 2)])
-async def test_the_request_follows_the_task_that_the_answer_began(name: str, after: TaskState, moves_on: int) -> None:
+async def test_the_request_follows_the_task_that_the_answer_started(name: str, after: TaskState, moves_on: int) -> None:
     mover = Mover(name, after, moves_on=moves_on)
     async with local_hub(peers={"quinn": mover.agent.app}, entries={"quinn": {"wire": name}}) as t:
         await answered(t)
@@ -93,7 +93,7 @@ async def test_the_request_follows_the_task_that_the_answer_began(name: str, aft
         assert (await t.remote.task("c-9"))["warnings"] == [warning]
 
 
-async def test_the_same_words_asked_in_the_other_task_are_another_question() -> None:
+async def test_the_same_words_in_the_other_task_are_another_question() -> None:
     mover = Mover("0.3", TaskState.INPUT_REQUIRED, "Which city?")
     async with local_hub(peers={"quinn": mover.agent.app}) as t:
         await answered(t)
@@ -102,7 +102,7 @@ async def test_the_same_words_asked_in_the_other_task_are_another_question() -> 
         assert (question.task_id, question.checkpoint) == ("t-2", 2)
 
 
-async def test_a_task_that_was_left_belongs_to_no_open_request_any_more_after_a_restart_too() -> None:
+async def test_an_abandoned_task_belongs_to_no_open_request_even_after_a_restart() -> None:
     mover = Mover("0.3", TaskState.WORKING)
     async with local_hub(peers={"quinn": mover.agent.app}) as t:
         await answered(t)

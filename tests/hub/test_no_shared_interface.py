@@ -1,4 +1,4 @@
-"""An agent that offers nothing that fleetsim speaks: every door says so, nothing is sent, and nobody is blamed."""
+"""An agent without an interface that fleetsim speaks: every door reports it, sends nothing, and blames nobody."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OFFERS = [("GRPC", "1.0"), ("GRPC", "0.3"), ("JSONRPC", "2.0")]
 
 
 @pytest.mark.parametrize(("binding", "version"), OFFERS)
-async def test_every_door_says_what_it_offers_and_sends_nothing(binding: str, version: str) -> None:
+async def test_every_door_reports_the_agents_interfaces_and_sends_nothing(binding: str, version: str) -> None:
     agent = ScriptedAgent({"*": task()}, card=card(binding, version))
     async with local_hub(peers={"odd": agent.app}) as t:
         async with AgentClient(URL, runtime=t.runtime) as client:

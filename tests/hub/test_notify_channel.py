@@ -1,4 +1,4 @@
-"""A ceremony's ``notifyChannel`` is told how its runs went, and nothing about that touches the run."""
+"""A ceremony's ``notifyChannel`` gets the end of each run, and no notice affects the run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def completed(t: LocalHub) -> CeremonyCompleted:
     return event
 
 
-async def test_the_channel_is_told_name_skill_agent_outcome_and_text() -> None:
+async def test_the_channel_gets_name_skill_agent_outcome_and_text() -> None:
     async with local_hub(worker(), ceremony=ceremony(), channels=[CHANNEL]) as t:
         (cid,) = (await fire(t)).correlation_ids
         (text,) = told(t)
@@ -51,7 +51,7 @@ async def test_the_channel_is_told_name_skill_agent_outcome_and_text() -> None:
         assert f"fleetsim task get {cid}" in rest
 
 
-async def test_a_slot_that_was_missed_is_told() -> None:
+async def test_a_missed_slot_causes_a_notice() -> None:
     text = ceremony(more="catchUp: none\n")
     async with local_hub(worker(), ceremony=text, channels=[CHANNEL]) as t:
         await asyncio.sleep(1)
@@ -63,7 +63,7 @@ async def test_a_slot_that_was_missed_is_told() -> None:
         assert "missed" in text
 
 
-async def test_a_slot_that_was_skipped_since_the_run_before_goes_on_is_told() -> None:
+async def test_a_slot_skipped_during_the_previous_run_causes_a_notice() -> None:
     async with local_hub(worker(), ceremony=ceremony("ponder", schedule="*/5 * * * *"), channels=[CHANNEL]) as t:
         await asyncio.sleep(700)
         assert told(t)[0].startswith("✗ ")
@@ -71,7 +71,7 @@ async def test_a_slot_that_was_skipped_since_the_run_before_goes_on_is_told() ->
 
 
 @pytest.mark.parametrize("owner", ["ava", "quinn"])
-async def test_a_ceremony_of_an_agent_tells_only_on_channels_that_list_the_agent(owner: str) -> None:
+async def test_a_ceremony_of_an_agent_may_only_use_channels_that_list_the_agent(owner: str) -> None:
     async with local_hub(worker(), ceremony=ceremony(more=f"createdBy: {owner}\n"), channels=[CHANNEL]) as t:
         assert (await fire(t)).status == "success"
         assert len(told(t)) == (owner == "quinn")
@@ -79,8 +79,8 @@ async def test_a_ceremony_of_an_agent_tells_only_on_channels_that_list_the_agent
         assert refused == ([] if owner == "quinn" else [f"channel “{DIGEST}” does not list “ava” under agents"])
 
 
-async def test_a_sink_that_fails_leaves_run_and_task_as_they_are() -> None:
-    channel = Channel(channel_id=DIGEST, sinks=(HOOK,))  # nobody is at its address
+async def test_a_failing_sink_leaves_run_and_task_unchanged() -> None:
+    channel = Channel(channel_id=DIGEST, sinks=(HOOK,))  # no server listens at its address
     async with local_hub(worker(), ceremony=ceremony(), channels=[channel]) as t:
         run = await fire(t)
         outcome = await t.ledger.outcome(run.correlation_ids[0])
@@ -93,7 +93,7 @@ async def test_a_sink_that_fails_leaves_run_and_task_as_they_are() -> None:
 
 
 @pytest.mark.slow
-async def test_a_run_that_ends_after_a_restart_is_told_with_its_text() -> None:
+async def test_a_run_that_ends_after_a_restart_causes_a_notice_with_its_text() -> None:
     async with local_hub(worker(), ceremony=ceremony("ponder", more="timeoutMs: 900000\n"), channels=[CHANNEL]) as t:
         await asyncio.sleep(1)
         assert isinstance(t.hub.scheduler, Scheduler)
@@ -106,7 +106,7 @@ async def test_a_run_that_ends_after_a_restart_is_told_with_its_text() -> None:
         assert "at last" in text
 
 
-async def test_a_ceremony_that_is_deleted_during_its_run_is_told_to_where_it_was_fired_for() -> None:
+async def test_a_ceremony_deleted_during_its_run_reports_to_the_channel_of_its_start() -> None:
     async with local_hub(worker(), ceremony=ceremony("ponder", more="timeoutMs: 900000\n"), channels=[CHANNEL]) as t:
         await asyncio.sleep(1)
         assert isinstance(t.hub.scheduler, Scheduler)
@@ -126,7 +126,7 @@ async def test_a_ceremony_that_is_deleted_during_its_run_is_told_to_where_it_was
         ("''", "system", None),
     ],
 )
-async def test_a_ceremony_whose_channel_tells_nobody_has_a_warning(channel: str, owner: str, said: str | None) -> None:
+async def test_a_ceremony_with_an_unknown_channel_has_a_warning(channel: str, owner: str, said: str | None) -> None:
     text = ceremony(more=f"createdBy: {owner}\n").replace(f"'{DIGEST}'", channel)
     oops = Channel(channel_id="oops", sinks=(PAGE,), agents=("quinn",))
     async with local_hub(worker(), ceremony=text, channels=[oops]) as t:
@@ -135,7 +135,7 @@ async def test_a_ceremony_whose_channel_tells_nobody_has_a_warning(channel: str,
         assert list(row.warnings) == ([said] if said else [])
 
 
-async def test_ceremonies_of_the_seeds_have_no_warning_where_nothing_is_configured_and_one_once_something_is() -> None:
+async def test_ceremonies_of_the_seeds_have_a_warning_only_if_channels_are_configured() -> None:
     async with local_hub(worker(), ceremony=ceremony()) as t:
         await asyncio.sleep(10)
         assert t.hub.require_scheduler().rows()[0].warnings == ()

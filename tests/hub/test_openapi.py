@@ -1,4 +1,4 @@
-"""The OpenAPI document: valid, whole, served, and true of what the hub answers, whoever asks and in whatever order."""
+"""The OpenAPI document: valid, complete, served, and true of the hub's responses to any key in any order."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_document_has_every_endpoint_with_its_body() -> None:
 
 
 @pytest.mark.parametrize("key", [KEY, QUINN, "", "wrong"])
-async def test_the_document_is_served_to_who_has_a_key(key: str) -> None:
+async def test_the_document_is_served_to_holders_of_a_key(key: str) -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         reply = await t.http("GET", "/openapi.json", key=key)
         assert reply.status == (200 if key in AGENT_OF else 401)
@@ -69,7 +69,7 @@ async def test_the_document_is_served_to_who_has_a_key(key: str) -> None:
 
 
 class Witness:
-    """A hub, and what is known of whose each thing is from what was answered."""
+    """A hub, and the owner of each thing as its responses showed."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner(loop_factory=VirtualLoop)
@@ -104,7 +104,7 @@ class Witness:
         return Response(reply.status, found, reply.body, prepared, 0.01, True)
 
     def judge(self, sent: Request, status: int, body: bytes, key: str) -> None:
-        """Hold an answer to the table of permissions and to whose things are."""
+        """Compare a response with the table of permissions and with the owners."""
         self.statuses[status] += 1
         path = urlsplit(sent.url).path
         endpoint = endpoints_at(unquote(path)).get(sent.method)
@@ -123,7 +123,7 @@ class Witness:
             self._learn(endpoint, json.loads(body).get("data"), agent)
 
     def _hold_owner(self, endpoint: Endpoint, path: str, agent: str | None) -> None:
-        """What was done with a thing of a known owner was done by that owner, or by the hub's."""
+        """An action on a thing with a known owner was done by that owner, or by the hub's."""
         names = re.findall(r"{(\w+)", endpoint.path)
         match = re.fullmatch(re.sub(r"{[^}]+}", "([^/]+)", endpoint.path), path, re.DOTALL) if names else None
         if match and agent is not None and match[1] in self._owners:
@@ -145,7 +145,7 @@ class Witness:
 
 
 def api() -> dict[str, Any]:
-    """The document without what never ends, and without the webhooks' door, which takes another kind of key."""
+    """The document without endless responses, and without the webhooks' path, which has another kind of key."""
     found = copy.deepcopy(document())
     for path in ("/api/events", "/api/a2a/callback/{taskId}"):
         del found["paths"][path]
@@ -153,7 +153,7 @@ def api() -> dict[str, Any]:
 
 
 def likely() -> dict[str, Any]:
-    """The same with bodies that the hub mostly takes, so that there is something to go on with."""
+    """The same with bodies that the hub mostly accepts, so that later requests have things to work on."""
     found = api()
     usual: dict[str, Any] = {
         "agent": ["quinn"],
@@ -194,7 +194,7 @@ def chosen(case: Any) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(max(600, CASES))
-def test_whatever_is_asked_with_whichever_key_is_answered_as_the_document_says() -> None:
+def test_any_request_with_any_key_gets_a_documented_response() -> None:
     schema = schemathesis.openapi.from_dict(api())
     operations = [found.ok() for found in schema.get_all_operations()]
     witness = Witness()
@@ -217,7 +217,7 @@ def test_whatever_is_asked_with_whichever_key_is_answered_as_the_document_says()
 
 @pytest.mark.slow
 @pytest.mark.timeout(max(600, CASES))
-def test_whatever_comes_after_whatever_no_agent_reaches_what_is_not_its_own() -> None:
+def test_in_any_order_of_requests_no_agent_reaches_another_owners_things() -> None:
     schema = schemathesis.openapi.from_dict(likely())
     calls: Counter[tuple[str, int]] = Counter()
 
@@ -243,7 +243,7 @@ def test_whatever_comes_after_whatever_no_agent_reaches_what_is_not_its_own() ->
             deadline=None,
             suppress_health_check=list(HealthCheck),
             derandomize=True,
-            phases=[Phase.generate],  # a failure is told as it was found: to make it smaller takes minutes
+            phases=[Phase.generate],  # a failure is reported as found: shrinking it takes minutes
         )
     )
     shown = sorted((name, status, count) for (name, status), count in calls.items())

@@ -1,4 +1,4 @@
-"""An agent's key reaches what was asked for with it; what is anybody else's is not there."""
+"""An agent's key reaches the things that it created; those of others are not found."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def get(t: LocalHub, key: str, path: str) -> tuple[int, dict[str, Any]]:
     return reply.status, json.loads(reply.body)
 
 
-async def test_who_asks_is_told_by_the_key_and_never_by_the_body() -> None:
+async def test_the_key_decides_the_requester_and_the_body_does_not() -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         cid = await made(t, AVA, skill="echo", systemActor="operator", interface="cli", dispatcherAgent="quinn")
@@ -50,7 +50,7 @@ async def test_who_asks_is_told_by_the_key_and_never_by_the_body() -> None:
 
 @pytest.mark.parametrize("state", ["open", "ended"])
 @pytest.mark.parametrize("wait", ["", "?wait=1"])
-async def test_a_request_is_there_for_who_made_it_and_for_the_hubs_owner(state: str, wait: str) -> None:
+async def test_a_request_is_visible_to_its_owner_and_the_hubs_owner(state: str, wait: str) -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         cid = await made(t, AVA, skill="ponder" if state == "open" else "echo")
@@ -62,7 +62,7 @@ async def test_a_request_is_there_for_who_made_it_and_for_the_hubs_owner(state: 
         assert foreign == {**unknown, "error": unknown["error"].replace("unknown", cid)}
 
 
-async def test_only_who_made_a_request_cancels_it() -> None:
+async def test_only_its_owner_cancels_a_request() -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         cid = await made(t, AVA, skill="ponder")
@@ -74,7 +74,7 @@ async def test_only_who_made_a_request_cancels_it() -> None:
 
 
 async def waiting(t: LocalHub, key: str) -> tuple[str, str, str]:
-    """A request that asks something: its id, and its task and context at the agent."""
+    """A request that asks a question: its id, and its task and context at the agent."""
     cid = await made(t, key, skill="ask")
     await asyncio.sleep(3)
     track = t.hub.tracker.track(cid)
@@ -84,7 +84,7 @@ async def waiting(t: LocalHub, key: str) -> tuple[str, str, str]:
 
 
 @pytest.mark.parametrize("key", [KEY, QUINN], ids=["of the owner", "of another agent"])
-async def test_a_question_of_somebody_elses_request_is_not_answered(key: str) -> None:  # T-40
+async def test_a_question_of_another_owners_request_cannot_be_answered(key: str) -> None:  # T-40
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         cid, task_id, _ = await waiting(t, key)
@@ -95,7 +95,7 @@ async def test_a_question_of_somebody_elses_request_is_not_answered(key: str) ->
 
 
 @pytest.mark.parametrize("state", ["open", "ended"])
-async def test_a_conversation_is_gone_on_with_by_who_began_it(state: str) -> None:
+async def test_a_conversation_is_continued_only_by_its_owner(state: str) -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         cid = await made(t, AVA, skill="ponder" if state == "open" else "echo", conversation=True)
@@ -109,7 +109,7 @@ async def test_a_conversation_is_gone_on_with_by_who_began_it(state: str) -> Non
         assert (await ask(t, QUINN, skill="echo", correlationId=context))[0] == 400, "its id would be its context"
 
 
-async def test_what_nobody_asked_for_is_not_an_agents_to_go_on_with() -> None:
+async def test_a_task_without_an_owner_cannot_be_continued_by_an_agent() -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         assert (await ask(t, AVA, taskId="t-1"))[0] == 404
@@ -118,7 +118,7 @@ async def test_what_nobody_asked_for_is_not_an_agents_to_go_on_with() -> None:
 
 
 async def told(t: LocalHub, key: str, count: int, query: str = "?after=0") -> list[dict[str, Any]]:
-    """The first events that a stream with this key tells; fewer if no more come within a minute."""
+    """The first events of a stream with this key; fewer if no more come within a minute."""
     sent = Request(
         method="GET",
         url=f"{HUB}/api/events{query}",
@@ -141,7 +141,7 @@ async def told(t: LocalHub, key: str, count: int, query: str = "?after=0") -> li
 
 
 @pytest.mark.parametrize("when", ["live", "from memory", "from the journal"])
-async def test_an_agent_is_told_of_its_own_requests_alone(when: str) -> None:
+async def test_an_agent_gets_events_of_its_own_requests_only(when: str) -> None:
     async with local_hub(worker(), agent_keys=ENV, ceremony=None) as t:
         await asyncio.sleep(1)
         listening = asyncio.ensure_future(told(t, AVA, 1_000, "")) if when == "live" else None

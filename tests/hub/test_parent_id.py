@@ -1,4 +1,4 @@
-"""The parent a caller names reaches the agent, and is kept with the work."""
+"""The parent id of a caller reaches the agent, and is recorded with the work."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ async def test_a_parent_id_given_over_the_api_reaches_the_agent(wire: str) -> No
         assert (await t.hub.tracker.wait(cid)).text == "None"
 
 
-async def test_a_parent_id_that_no_header_can_carry_is_refused() -> None:
+async def test_a_parent_id_that_is_not_a_header_value_is_refused() -> None:
     async with local_hub(teller()) as t:
         await asyncio.sleep(1)
         with pytest.raises(FleetsimError, match="parentId"):
             await t.remote.submit({"targets": ["teller"], "text": "x", "parentId": "a\r\nX-Evil: 1"})
 
 
-async def test_only_0_3_says_the_context_beside_the_message_too() -> None:
+async def test_only_0_3_writes_the_context_beside_the_message_too() -> None:
     for wire, beside in (("0.3", True), ("1.0", False), ("0.1", False)):
         async with local_hub(teller(), entries={"teller": {"wire": wire}}) as t:
             await asyncio.sleep(1)

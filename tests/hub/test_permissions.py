@@ -1,4 +1,4 @@
-"""Who may do what: every endpoint with every kind of key, and nothing reachable that the table does not name."""
+"""Permissions: every endpoint with every kind of key, and no reachable endpoint outside the table."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def example(endpoint: Endpoint) -> str:
 
 
 async def asked(t: LocalHub, endpoint: Endpoint, key: str) -> tuple[int, str]:
-    """The status and what was said."""
+    """The status and the body of the response."""
     body = b"{}" if endpoint.method == "POST" else b""
-    if endpoint.name == "events" and key in {KEY, QUINN, AVA}:  # a stream of its own kind: it begins, and goes on
+    if endpoint.name == "events" and key in {KEY, QUINN, AVA}:  # a special stream: it begins, and does not end
         async with asyncio.timeout(1):
             return await _begun(t, example(endpoint), key), "a stream"
     reply = await t.http(endpoint.method, example(endpoint), body, key=key)
@@ -51,7 +51,7 @@ def test_every_route_has_its_row_and_every_row_its_route() -> None:
     assert not any(one.own for one in ENDPOINTS if one.who is not Who.AGENT)
 
 
-async def test_the_application_has_the_routes_of_the_table_and_no_others() -> None:
+async def test_the_application_has_exactly_the_routes_of_the_table() -> None:
     async with local_hub(worker()) as t:
         routes = {(method, route.path) for route in Api(t.hub).routes() for method in route.methods or ()}
         table = {(one.method, one.path) for one in ENDPOINTS if one.who is not Who.TOKEN}
@@ -72,12 +72,12 @@ async def test_a_route_without_a_row_cannot_be_reached_with_any_key() -> None:
 
 
 def opens(key: str, who: Who) -> bool:
-    """Whether a row of the table is for whoever has this key."""
+    """Whether a row of the table allows the holder of this key."""
     return {Who.ANYONE: True, Who.TOKEN: False, Who.AGENT: key in {KEY, QUINN, AVA}, Who.ADMIN: key == KEY}[who]
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=of)
-async def test_each_key_opens_what_the_table_says_and_nothing_else(endpoint: Endpoint) -> None:
+async def test_each_key_opens_exactly_the_endpoints_of_its_rows(endpoint: Endpoint) -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         for key in ("", "wrong", QUINN + "x", QUINN, AVA, KEY):
@@ -102,7 +102,7 @@ async def test_a_401_names_the_scheme_of_the_credential(path: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
-async def test_a_method_without_a_row_is_refused_and_told_what_there_is(method: str) -> None:
+async def test_a_method_without_a_row_is_refused_with_the_allowed_ones(method: str) -> None:
     async with local_hub(worker()) as t:
         reply = await t.http(method, "/api/requests", b"{}")
         assert (reply.status, reply.headers["allow"]) == (405, "POST")

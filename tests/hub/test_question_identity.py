@@ -1,4 +1,4 @@
-"""A question is its task, its words and its data, whatever ids and times the agent gives it at each read."""
+"""A question is its task, its words and its data, whatever ids and times the agent gives it at each poll."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def asking(words: str, number: int = 0, state: str = "input-required") -> dict[s
 
 
 def anew(state: str = "input-required") -> Any:
-    """The same words at each read, with another message id and another time."""
+    """The same words at each poll, with another message id and another time."""
     numbers = count()
     return lambda _: asking("Which city?", next(numbers), state)
 
@@ -48,7 +48,7 @@ async def asked(t: LocalHub) -> None:
 
 @pytest.mark.parametrize("state", ["input-required", "auth-required"])
 @pytest.mark.parametrize("streaming", [False, True])
-async def test_an_agent_that_stamps_each_read_anew_asks_once_and_its_question_expires(
+async def test_an_agent_with_new_ids_at_each_poll_asks_once_and_its_question_expires(
     streaming: bool, state: str
 ) -> None:
     reads = anew(state)
@@ -67,7 +67,7 @@ async def test_an_agent_that_stamps_each_read_anew_asks_once_and_its_question_ex
         assert len(told(t)) == 3, "asked, still waits, nobody answered"
 
 
-async def test_a_question_stays_the_same_over_a_restart_of_the_hub_though_its_agent_stamps_it_anew() -> None:
+async def test_a_question_stays_the_same_over_a_restart_of_the_hub_although_its_ids_change() -> None:
     async with local_hub(peers=peer({"*": anew()}), **TOLD) as t:
         await asked(t)
         (question,) = t.hub.tracker.questions()

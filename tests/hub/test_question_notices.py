@@ -1,4 +1,4 @@
-"""People are told of what agents ask, with what to type to answer, once for each question."""
+"""People get a notice for each question of an agent, once, with the command that answers it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def asked(t: LocalHub, skill: str = "ask") -> str:
     return question.question_id
 
 
-async def test_a_question_is_told_with_the_command_that_answers_it_and_a_link() -> None:
+async def test_the_notice_of_a_question_has_a_link_and_the_command_that_answers_it() -> None:
     link = "https://hub.example/inbox/{questionId}?of={correlationId}"
     async with local_hub(worker(), question_link=link, **TOLD) as t:
         question_id = await asked(t)
@@ -39,7 +39,7 @@ async def test_a_question_is_told_with_the_command_that_answers_it_and_a_link() 
 
 
 @pytest.mark.slow
-async def test_nobody_is_told_twice_of_a_question_and_not_at_all_once_it_is_answered() -> None:
+async def test_a_question_causes_one_notice_and_none_once_it_is_answered() -> None:
     async with local_hub(worker(), **TOLD) as t:
         question_id = await asked(t)
         await t.restart()
@@ -52,7 +52,7 @@ async def test_nobody_is_told_twice_of_a_question_and_not_at_all_once_it_is_answ
 
 
 @pytest.mark.slow
-async def test_a_question_is_told_again_after_half_its_time_and_that_nobody_answered() -> None:
+async def test_a_question_causes_another_notice_after_half_its_time_and_one_at_its_expiry() -> None:
     async with local_hub(worker(), question_ttl_s=7_200.0, question_link="https://hub.example/", **TOLD) as t:
         question_id = await asked(t)
         await asyncio.sleep(3_600)
@@ -63,13 +63,13 @@ async def test_a_question_is_told_again_after_half_its_time_and_that_nobody_answ
         assert [text[0] for text in told(t)[2:]] == ["✗"]
 
 
-async def test_without_channels_for_them_nobody_is_told_of_questions() -> None:
+async def test_without_question_channels_no_notice_is_sent() -> None:
     async with local_hub(worker(), channels=[OPS]) as t:
         await asked(t)
         assert told(t) == []
 
 
-async def test_a_sink_that_fails_leaves_the_question_open_and_its_answer_lands() -> None:
+async def test_a_failing_sink_leaves_the_question_open_and_its_answer_works() -> None:
     gone = Channel(channel_id="ops", sinks=(Destination(kind=SinkKind.SLACK, url="https://nowhere.example/x"),))
     async with local_hub(worker(), channels=[gone], question_channels=("ops",)) as t:
         question_id = await asked(t)

@@ -1,4 +1,4 @@
-"""``/readyz`` and the acceptance of requests say the same, whatever the ledger's disk does."""
+"""``/readyz`` and the acceptance of requests agree, whatever the ledger's disk does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.storms.sqlite_vfs import FULL, IOERR, WHY_NOT, Disk, Step, available
 
 
 async def statuses(t: LocalHub) -> tuple[int, int]:
-    """What ``/readyz`` answers, and then a request."""
+    """The response of ``/readyz``, and then of a request."""
     ready = await t.http("GET", "/readyz", key="")
     taken = await t.http("POST", "/api/requests", json.dumps({"text": "x", "skill": "echo"}).encode())
     return ready.status, taken.status
@@ -41,7 +41,9 @@ async def test_a_hub_whose_write_ahead_log_was_deleted_is_not_ready(tmp_path: Pa
 
 @pytest.mark.skipif(not available(), reason=WHY_NOT)
 @pytest.mark.parametrize("failure", [FULL, IOERR["write"]])
-async def test_a_hub_whose_disk_takes_no_write_is_ready_again_once_the_disk_does(tmp_path: Path, failure: int) -> None:
+async def test_a_hub_with_a_refusing_disk_is_ready_again_once_the_disk_accepts_writes(
+    tmp_path: Path, failure: int
+) -> None:
     failing = False
 
     def fail(step: Step) -> int:
@@ -70,7 +72,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", tmp_path], check=True)
 
 
-async def test_a_full_disk_shows_at_every_door_until_there_is_room(
+async def test_a_full_disk_is_reported_at_every_door_until_there_is_room(
     small_disk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ops = Channel(channel_id="ops", sinks=(Destination(kind=SinkKind.LOG),))

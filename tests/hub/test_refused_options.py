@@ -1,4 +1,4 @@
-"""An option of ours that an agent refuses costs the option, not the request. And our own profiles, as printed."""
+"""An option of ours that an agent refuses is left out, and the request succeeds. And our own profiles, as printed."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_a_refused_webhook_is_left_out_and_the_work_done_once(
         assert [seen for seen in t.network.seen if with_webhook(seen.request) and b"c-2" in seen.request.body] == []
 
 
-async def test_five_sends_at_once_whose_webhooks_are_refused_are_one_warning() -> None:
+async def test_five_refused_webhooks_at_once_are_one_warning() -> None:
     ran: list[str] = []
     async with local_hub(worker(ran), poll_interval_s=5.0) as t:
         await asyncio.sleep(1)
@@ -94,7 +94,9 @@ async def test_five_sends_at_once_whose_webhooks_are_refused_are_one_warning() -
 
 
 @pytest.mark.parametrize("status", [400, 413, 429, 500, 502])
-async def test_a_status_that_names_no_webhook_or_may_hide_work_is_not_sent_again_without_it(status: int) -> None:
+async def test_a_status_without_a_word_about_webhooks_or_with_possible_work_is_not_sent_again_without_it(
+    status: int,
+) -> None:
     ran: list[str] = []
     async with local_hub(worker(ran), poll_interval_s=5.0, retry_waits_s=(1.0,)) as t:
         await asyncio.sleep(1)
@@ -105,7 +107,7 @@ async def test_a_status_that_names_no_webhook_or_may_hide_work_is_not_sent_again
         assert ran == []
 
 
-async def test_a_refusal_is_remembered_over_another_look_at_the_card_and_not_over_a_changed_card() -> None:
+async def test_a_refusal_is_remembered_over_another_read_of_the_card_and_not_over_a_changed_card() -> None:
     ran: list[str] = []
     async with local_hub(worker(ran), poll_interval_s=5.0) as t:
         await asyncio.sleep(1)
@@ -131,7 +133,7 @@ async def test_a_refusal_is_remembered_over_another_look_at_the_card_and_not_ove
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-async def test_every_profile_does_the_first_command_it_prints_through_the_hub(profile: str) -> None:
+async def test_the_first_command_that_every_profile_prints_works_through_the_hub(profile: str) -> None:
     text = shlex.split(first_command(profile, "http://127.0.0.1:9000"))[-1]
     agent = profile_agent(profile)
     legacy = agent.settings.dialects == ("0.1",)
@@ -154,7 +156,7 @@ async def test_every_profile_does_the_first_command_it_prints_through_the_hub(pr
         ("wrong", "refused the credential (HTTP 401)"),
     ],
 )
-async def test_a_401_without_a_configured_credential_says_so_at_every_door(
+async def test_a_401_without_a_configured_credential_is_reported_as_such_at_every_door(
     key: str | None, why: str, dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[str] = []

@@ -1,4 +1,4 @@
-"""agents.yaml changes under a running hub: new work follows the file, open work stays what it was."""
+"""agents.yaml changes under a running hub: new work follows the file, open work keeps its route."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.hub.test_hub_card_changes import posts
 from tests.ledger.ledgers import opener
 
 SOON_S = 5.0
-"""Within so many seconds a changed file is in force."""
+"""Seconds within which a changed file takes effect."""
 
 
 def fleet(*entries: str, **settings: Any) -> str:
@@ -59,7 +59,7 @@ def said(t: LocalHub, topic: str) -> list[dict[str, Any]]:
     return [dict(payload(event)) for event in t.events(topic)]
 
 
-async def test_an_agent_that_is_added_takes_work_within_five_seconds() -> None:
+async def test_an_added_agent_accepts_work_within_five_seconds() -> None:
     async with local_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN)) as t:
         await asyncio.sleep(1)
         with pytest.raises(UnknownTarget):
@@ -73,7 +73,7 @@ async def test_an_agent_that_is_added_takes_work_within_five_seconds() -> None:
         assert [agent["name"] for agent in told["agents"]] == ["quinn", "ava"]
 
 
-async def test_a_removed_agent_takes_no_new_work_and_its_open_work_is_followed_to_its_end() -> None:
+async def test_a_removed_agent_gets_no_new_work_and_its_open_work_is_followed_to_its_end() -> None:
     async with local_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA)) as t:
         await asyncio.sleep(1)
         there = "http://quinn.example:8000/a2a"
@@ -86,9 +86,7 @@ async def test_a_removed_agent_takes_no_new_work_and_its_open_work_is_followed_t
         assert (await t.hub.tracker.wait("c-1")).text == "at last"
         assert {url for url, *_ in posts(t, before)} == {there}
         await asyncio.sleep(90)
-        assert t.hub.broker.client("quinn", there) is not former, (
-            "nothing is kept of an agent that nobody works with any more"
-        )
+        assert t.hub.broker.client("quinn", there) is not former, "an agent without work is forgotten"
         cards = [r for r in list(t.network.seen)[before:] if r.url.startswith("http://quinn.") and r.method == "GET"]
         assert cards == []
 
@@ -104,7 +102,7 @@ async def test_a_question_of_a_removed_agent_can_still_be_answered() -> None:
         assert (await t.hub.tracker.wait("c-1")).text == "going with main"
 
 
-async def test_a_paused_agent_takes_no_new_work_and_goes_on_with_what_it_has() -> None:
+async def test_a_paused_agent_gets_no_new_work_and_continues_its_open_work() -> None:
     async with local_hub(polled(), agents_yaml=fleet(QUINN)) as t:
         await asyncio.sleep(1)
         await start(t, "c-1")
@@ -123,7 +121,7 @@ async def test_a_paused_agent_takes_no_new_work_and_goes_on_with_what_it_has() -
         assert (await t.hub.tracker.wait("c-3")).success
 
 
-async def test_a_changed_agent_keeps_its_card_and_an_unchanged_one_is_left_alone() -> None:
+async def test_a_changed_agent_keeps_its_card_and_an_unchanged_one_is_not_touched() -> None:
     async with local_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA)) as t:
         await asyncio.sleep(1)
         ava = t.hub.broker.client("ava")
@@ -152,7 +150,7 @@ async def test_a_changed_agent_keeps_its_card_and_an_unchanged_one_is_left_alone
     ],
     ids=["broken", "torn", "empty", "no agents", "an empty list", "missing", "a variable that is not set"],
 )
-async def test_a_broken_empty_or_missing_file_keeps_the_last_good_version_and_says_so_once(
+async def test_a_broken_empty_or_missing_file_keeps_the_last_good_version_and_is_reported_once(
     text: str | None, why: str
 ) -> None:
     async with local_hub(polled(), agents_yaml=fleet(QUINN)) as t:
@@ -174,7 +172,7 @@ async def test_a_broken_empty_or_missing_file_keeps_the_last_good_version_and_sa
         assert (whole["added"], whole["changed"]) == ([], []), "it is whole again, and as it was"
 
 
-async def test_the_owner_of_a_hub_reads_why_agents_yaml_is_not_in_force() -> None:
+async def test_the_owner_of_a_hub_reads_the_reason_for_which_agents_yaml_is_not_in_effect() -> None:
     async with local_hub(polled(), agents_yaml=fleet(QUINN), agent_keys={"WORKSTACEAN_API_KEY_QUINN": "q" * 32}) as t:
         await asyncio.sleep(1)
         assert (await t.remote.get("/whoami"))["rejected"] == []
@@ -200,7 +198,7 @@ class DaysOnlyLedger(SqliteLedger):
         self._limits = limits
 
 
-async def test_what_the_hub_keeps_changes_with_agents_yaml_unless_its_ledger_cannot() -> None:
+async def test_retention_changes_with_agents_yaml_unless_the_ledger_cannot() -> None:
     async with (
         DaysOnlyLedger(InlineStorage(opener(None)), LedgerLimits()) as ledger,
         local_hub(polled(), agents_yaml=fleet(QUINN), ledger=ledger) as t,
@@ -216,7 +214,7 @@ async def test_what_the_hub_keeps_changes_with_agents_yaml_unless_its_ledger_can
         assert (ledger.limits, (await t.remote.get("/whoami"))["rejected"]) == (LedgerLimits(), [])
 
 
-async def test_each_distinct_problem_is_told() -> None:
+async def test_each_distinct_problem_is_reported() -> None:
     async with local_hub(polled(), agents_yaml=fleet(QUINN)) as t:
         await edit(t, "agents: [\n")
         await edit(t, "")
@@ -224,7 +222,7 @@ async def test_each_distinct_problem_is_told() -> None:
         assert len(said(t, "config.rejected")) == 3
 
 
-async def test_an_address_changed_while_work_is_open_takes_the_key_of_neither_place_to_the_other(
+async def test_an_address_changed_during_open_work_sends_no_key_of_one_place_to_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OLD_KEY", "canary-old")
@@ -244,7 +242,7 @@ async def test_an_address_changed_while_work_is_open_takes_the_key_of_neither_pl
         }
 
 
-async def test_work_left_where_a_key_is_asked_for_ends_with_that_reason_and_blames_nobody_elses_key() -> None:
+async def test_work_at_a_former_place_that_asks_for_a_key_ends_with_that_reason_and_no_other_key_is_blamed() -> None:
     locked = Match(origin="http://quinn.example:8000", rpc_method="GetTask")
     async with local_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA)) as t:
         await asyncio.sleep(1)
@@ -262,7 +260,7 @@ async def test_work_left_where_a_key_is_asked_for_ends_with_that_reason_and_blam
         assert [row.health for row in t.hub.snapshot().agents] == ["up", "up"]
 
 
-async def test_a_dead_place_where_an_agent_was_opens_no_breaker_where_it_is_now() -> None:
+async def test_a_dead_former_place_opens_no_breaker_at_the_new_one() -> None:
     async with local_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA, poll_interval_s=1)) as t:
         await asyncio.sleep(1)
         await start(t, "c-1")
@@ -274,7 +272,7 @@ async def test_a_dead_place_where_an_agent_was_opens_no_breaker_where_it_is_now(
         assert (await t.hub.tracker.wait("c-2")).success
 
 
-async def test_a_key_that_is_missing_after_a_change_disables_its_agent_and_ends_what_needs_it() -> None:
+async def test_a_missing_key_after_a_change_disables_its_agent_and_ends_the_work_that_needs_it() -> None:
     async with local_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA)) as t:
         await asyncio.sleep(1)
         await start(t, "c-1")
@@ -304,7 +302,7 @@ async def test_a_key_that_is_missing_after_a_change_disables_its_agent_and_ends_
     ],
     ids=["gone", "without its key"],
 )
-async def test_after_a_restart_work_that_can_be_asked_of_nobody_ends_with_that_reason(after: str, why: str) -> None:
+async def test_after_a_restart_work_that_no_agent_can_continue_ends_with_that_reason(after: str, why: str) -> None:
     async with local_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA)) as t:
         await asyncio.sleep(1)
         await start(t, "c-1")
@@ -326,7 +324,7 @@ async def test_after_a_restart_work_that_can_be_asked_of_nobody_ends_with_that_r
         assert t.hub.tracker.questions() == ()
 
 
-async def test_settings_are_taken_up_and_those_that_are_not_say_so() -> None:
+async def test_changed_settings_take_effect_or_are_reported_as_waiting_for_a_restart() -> None:
     async with local_hub(polled(), agents_yaml=fleet(QUINN)) as t:
         await asyncio.sleep(1)
         await edit(
@@ -345,7 +343,7 @@ async def test_settings_are_taken_up_and_those_that_are_not_say_so() -> None:
         assert (await t.hub.tracker.wait("c-3")).kind is OutcomeKind.EXPIRED
 
 
-async def test_webhooks_come_in_under_a_base_url_that_is_new() -> None:
+async def test_webhooks_arrive_under_a_new_base_url() -> None:
     async with local_hub(polled(), agents_yaml=fleet(entry("quinn").replace("push: 'off', ", ""))) as t:
         await asyncio.sleep(1)
         other = "http://other.example:8080"
@@ -356,7 +354,7 @@ async def test_webhooks_come_in_under_a_base_url_that_is_new() -> None:
 
 
 @pytest.mark.slow
-async def test_a_thousand_agents_are_taken_up_and_told() -> None:
+async def test_a_thousand_agents_are_loaded_and_reported() -> None:
     many = [f"name: a{n}, url: 'http://a{n}.example:8000/a2a', enabled: false" for n in range(999)]
     async with local_hub(polled(), agents_yaml=fleet(QUINN)) as t:
         await asyncio.sleep(1)

@@ -1,4 +1,4 @@
-"""The published JSON Schemas take what fleetsim takes and writes, and name what it refuses."""
+"""The published JSON Schemas accept the files and bodies that fleetsim accepts and writes, and refuse the others."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def problems(schema: str, value: Any) -> list[str]:
 @pytest.mark.parametrize(
     "path", [TOP / "agents.example.yaml", DATA / "agents.yaml", DATA / "agents-none.yaml"], ids=lambda path: path.name
 )
-def test_a_fleet_that_loads_is_right_by_its_schema(path: Path) -> None:
+def test_a_fleet_that_loads_is_valid_by_its_schema(path: Path) -> None:
     assert problems(AGENTS_SCHEMA, load(path.read_bytes(), path.name).value) == []
 
 
 @pytest.mark.parametrize(
     "path", [*(TOP / "ceremonies").iterdir(), *(DATA / "ceremonies").iterdir()], ids=lambda path: path.name
 )
-def test_a_ceremony_that_loads_is_right_by_its_schema(path: Path) -> None:
+def test_a_ceremony_that_loads_is_valid_by_its_schema(path: Path) -> None:
     assert problems(CEREMONY_SCHEMA, load(path.read_bytes(), path.name).value) == []
 
 
@@ -55,7 +55,7 @@ def test_a_dialect_may_be_quoted_or_not(wire: object) -> None:
         {},
     ],
 )
-def test_a_body_that_the_hub_takes_is_right_by_its_schema(body: dict[str, Any]) -> None:
+def test_a_body_that_the_hub_accepts_is_valid_by_its_schema(body: dict[str, Any]) -> None:
     assert problems(API_SCHEMA, body) == []
 
 
@@ -74,12 +74,12 @@ def test_a_body_that_the_hub_takes_is_right_by_its_schema(body: dict[str, Any]) 
         (CEREMONY_SCHEMA, {"id": ".a", "name": "n", "schedule": "* * * * *", "skill": "s", "targets": ["a"]}),
     ],
 )
-def test_what_fleetsim_refuses_the_schema_refuses(schema: str, value: object) -> None:
+def test_a_file_that_fleetsim_refuses_is_invalid_by_its_schema(schema: str, value: object) -> None:
     assert problems(schema, value) != []
 
 
 @pytest.mark.parametrize("schema", [AGENTS_SCHEMA, CEREMONY_SCHEMA, API_SCHEMA])
-def test_every_key_has_a_sentence_for_the_editor_to_show(schema: str) -> None:
+def test_every_key_has_a_description_for_the_editor(schema: str) -> None:
     parsed = json.loads(published()[schema])
     tables = [parsed.get("properties", {}), *(part["properties"] for part in parsed.get("$defs", {}).values())]
     silent = [key for table in tables for key, told in table.items() if not told.get("description")]
@@ -95,7 +95,7 @@ def test_a_shipped_file_names_its_schema(path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_events_are_told_apart_by_their_topic() -> None:
+async def test_events_are_distinguished_by_their_topic() -> None:
     async with local_hub(worker()) as t:
         await t.hub.tracker.wait((await t.remote.submit({"text": "x", "skill": "echo"}))[0])
         written = [to_wire(event) for event in t.hub.events.recent()]

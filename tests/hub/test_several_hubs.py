@@ -1,4 +1,4 @@
-"""Two hubs on one real PostgreSQL: any of them will do, and one takes over from the other. ``make pg``."""
+"""Two hubs on one real PostgreSQL: either serves any request, and one takes over from the other. ``make pg``."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Pair:
 async def pair(
     server: Server, schema: str, *, lease_s: float = 30.0, poll_s: float = 30.0, agent: Callable[..., Agent] = agent_of
 ) -> AsyncIterator[Pair]:
-    """``poll_s``: when a hub has left, webhooks of the other one do not arrive, and polls must find the end."""
+    """``poll_s``: after a hub has left, webhooks at its address do not arrive, and polls must find the end."""
     place = Place.read(server.url(schema), password=True)
     async with AsyncExitStack() as stack:
         runtime: Runtime = await stack.enter_async_context(running_runtime(seed=1))
@@ -217,7 +217,7 @@ async def test_the_screen_of_each_hub_has_the_events_and_the_hubs_of_the_fleet(s
             assert [{**row, "leaseAgeS": 0} for row in own] == [{**row, "leaseAgeS": 0} for row in attached]
 
 
-async def test_a_hub_whose_ledger_does_not_answer_says_that_it_is_not_ready_until_it_does(server: Server) -> None:
+async def test_a_hub_with_an_unresponsive_ledger_is_not_ready_until_it_responds(server: Server) -> None:
     async with pair(server, "silent") as fleet:
         request = Request(method="GET", url=f"{fleet.hubs[0].url}/readyz", limits=Limits(total_s=8))
         ready = fleet.hubs[0].runtime.transport.exchange
@@ -232,7 +232,7 @@ async def test_a_hub_whose_ledger_does_not_answer_says_that_it_is_not_ready_unti
         await fleet.until(is_ready)
 
 
-async def test_a_hub_that_stops_hands_its_requests_over(server: Server) -> None:
+async def test_a_hub_that_stops_passes_its_requests_on(server: Server) -> None:
     async with pair(server, "leaves", poll_s=1.0) as fleet:
         (cid,) = await fleet.remote[0].submit({"text": "go", "skill": "ask"})
         question = await fleet.asked(0)
@@ -289,7 +289,7 @@ async def test_a_hub_whose_lease_lapses_while_it_starts_joins_again(server: Serv
                 assert [row["here"] for row in await hub.hub_rows()] == [True]
 
 
-async def test_a_hub_whose_ledger_takes_no_writes_while_it_starts_waits(server: Server) -> None:
+async def test_a_hub_whose_ledger_refuses_writes_at_the_start_waits(server: Server) -> None:
     place = Place.read(server.url("stuck_start"), password=True)
     async with running_runtime(seed=1) as runtime, open_postgres(place, name="hub 0", lease_s=6.0) as ledger:
         settings = {"search_path": "stuck_start"}

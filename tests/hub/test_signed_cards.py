@@ -120,7 +120,7 @@ async def test_a_changed_card_is_a_warning_where_no_signature_is_required() -> N
         assert (outcome.success, ["signature" in warning for warning in outcome.warnings]) == (True, [True])
 
 
-async def test_a_request_past_a_changed_card_has_the_warning_also_without_a_hub() -> None:
+async def test_a_request_to_an_agent_with_a_changed_card_has_the_warning_also_without_a_hub() -> None:
     network = MemoryNetwork()
     network.mount("http://mill.example:8000", peer(SIGNER, description="changed"))
     files = MemoryFiles({"keys.json": json.dumps(SIGNER.key_set)})

@@ -84,7 +84,7 @@ def test_one_effect_must_match_the_whole_query() -> None:
     assert [one.domain for one in row.effects] == ["shop"]
 
 
-def test_declared_confidence_decides_where_nothing_was_measured() -> None:
+def test_declared_confidence_decides_without_measured_success() -> None:
     sure = view("ava", skill("file"), effects={"file": [{**OPENS, "confidence": 0.95}]})
     unsure = view("bob", skill("file"), effects={"file": [{**OPENS, "confidence": 0.3}]})
     silent = view("cy", skill("file"), effects={"file": [{"domain": "board", "path": "bugs.open", "delta": 1}]})
@@ -106,7 +106,7 @@ def test_many_successes_rank_before_two() -> None:
     assert expected_success(0.5, 1, 1) == expected_success(None, 1, 1) / 2
 
 
-def test_more_matching_words_come_first_whatever_was_measured() -> None:
+def test_more_matching_words_come_first_at_any_measured_success() -> None:
     agent = view("ava", skill("report", "Writes a weekly report"), skill("triage", "Sorts bug reports", "bugs"))
     rows = found(SkillQuery(text="sort the bug reports"), agent, done=worked("ava", "report", 50, 0))
     assert names(rows) == ["ava/triage", "ava/report"]
@@ -129,7 +129,7 @@ def test_agents_that_are_down_come_last_and_disabled_ones_not_at_all() -> None:
 @pytest.mark.parametrize(
     "wrong", [None, {}, "x", [None, 3, {"domain": 1, "path": "p"}], [{"domain": "d"}], {"effects": 3}]
 )
-def test_effects_that_make_no_sense_count_as_not_declared(wrong: Any) -> None:
+def test_malformed_effects_count_as_undeclared(wrong: Any) -> None:
     agent = view("ava", skill("x"), effects={"x": wrong})
     assert found(SkillQuery(domain="d"), agent) == []
     (row,) = found(SkillQuery(), agent)

@@ -23,7 +23,7 @@ targets: [quinn]
 
 
 async def work(t: LocalHub, *skills: str) -> None:
-    """Have these requests under way, and those that end done."""
+    """Keep these requests under way, and let those that end finish."""
     for at, skill in enumerate(skills):
         await t.hub.submit(SkillRequest(correlation_id=f"{skill}-{at}", text="x", skill=skill, targets=("quinn",)))
     await asyncio.sleep(30)
@@ -98,7 +98,7 @@ async def test_an_agents_key_sees_its_own_requests_and_ceremonies_and_no_figures
         assert (state.hubs, state.channels, state.rejected, state.limits) == ((), (), (), ())
 
 
-async def test_ten_thousand_open_requests_come_page_by_page_and_block_nobody() -> None:
+async def test_ten_thousand_open_requests_come_page_by_page_and_block_no_other_request() -> None:
     count, longest_s = 10_000, 0.0
 
     async def watch() -> None:

@@ -1,4 +1,4 @@
-"""Traces of a hub: one from a ceremony to the agent and back, over a restart too, with nothing secret in it."""
+"""Traces of a hub: one from a ceremony to the agent and back, over a restart too, without secrets."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ enabled: true
 
 
 class Collected:
-    """What a collector got."""
+    """The spans that a collector received."""
 
     def __init__(self) -> None:
         self.exporter = InMemorySpanExporter()
@@ -184,7 +184,7 @@ async def test_a_collector_on_loopback_gets_one_trace_of_the_hub_and_of_an_agent
     assert {service for service, _ in got} == {"fleetsim", "quinn"}
 
 
-async def test_a_webhook_that_names_a_trace_of_its_own_is_still_part_of_its_requests() -> None:
+async def test_a_webhook_with_a_trace_of_its_own_stays_part_of_its_requests_trace() -> None:
     def lying(app: App) -> App:
         async def changed(scope: Any, receive: Any, send: Any) -> None:
             if "/callback/" in scope["path"]:
@@ -202,7 +202,7 @@ async def test_a_webhook_that_names_a_trace_of_its_own_is_still_part_of_its_requ
     assert TRACE not in traces(seen.spans)
 
 
-async def test_a_trace_goes_on_after_a_restart_in_the_middle_of_a_task() -> None:
+async def test_a_trace_continues_after_a_restart_during_a_task() -> None:
     seen = Collected()
     async with local_hub(worker(streaming=False), ceremony=CEREMONY, traced=seen.tracing) as t:
         await t.remote.run_ceremony("daily")
@@ -220,7 +220,7 @@ async def test_a_trace_goes_on_after_a_restart_in_the_middle_of_a_task() -> None
     assert took_s(request) >= 600
 
 
-async def test_a_callers_trace_is_gone_on_with() -> None:
+async def test_a_callers_trace_is_continued() -> None:
     seen = Collected()
     async with local_hub(worker(), traced=seen.tracing) as t:
         await asyncio.sleep(1)
@@ -231,7 +231,7 @@ async def test_a_callers_trace_is_gone_on_with() -> None:
 
 
 @pytest.mark.parametrize("header", [f"00-{'0' * 32}-{SPAN}-01", "00-x", f"{ASKED}, {ASKED}", "\x7f" * 9, "a" * 5_000])
-async def test_a_trace_that_is_none_is_as_if_nobody_had_named_one(header: str) -> None:
+async def test_a_malformed_trace_is_ignored(header: str) -> None:
     seen = Collected()
     async with local_hub(worker(), traced=seen.tracing) as t:
         await asyncio.sleep(1)
@@ -241,7 +241,7 @@ async def test_a_trace_that_is_none_is_as_if_nobody_had_named_one(header: str) -
     assert len(traces(seen.spans)) == 1
 
 
-async def test_what_a_caller_does_not_record_is_not_recorded_here_and_passed_on_so() -> None:
+async def test_a_trace_that_a_caller_does_not_record_is_passed_on_unrecorded() -> None:
     seen, heard = Collected(), []
     agent = Agent("quinn")
 
@@ -259,7 +259,7 @@ async def test_what_a_caller_does_not_record_is_not_recorded_here_and_passed_on_
     assert (place.trace_id, place.sampled) == (TRACE, False)
 
 
-async def test_through_the_hubs_own_a2a_face_the_trace_goes_on_too() -> None:
+async def test_through_the_hubs_own_agent_the_trace_continues_too() -> None:
     seen = Collected()
     async with local_hub(worker(), traced=seen.tracing) as t:
         await asyncio.sleep(1)
@@ -274,7 +274,7 @@ async def test_through_the_hubs_own_a2a_face_the_trace_goes_on_too() -> None:
     assert f"{above(seen.one('invoke_agent quinn')):016x}" == SPAN
 
 
-async def test_spans_hold_no_text_no_key_and_no_error_of_an_agents() -> None:
+async def test_spans_contain_no_text_no_key_and_no_error_of_an_agents() -> None:
     seen = Collected()
     async with local_hub(worker(), traced=seen.tracing) as t:
         await asyncio.sleep(1)
@@ -302,7 +302,7 @@ async def test_the_same_seed_makes_the_same_spans() -> None:
     assert await day() == await day() != []
 
 
-async def test_without_tracing_nothing_is_sent_that_was_not_sent_before() -> None:
+async def test_without_tracing_no_header_is_added() -> None:
     heard: list[str] = []
     agent = Agent("quinn")
 
@@ -319,6 +319,6 @@ async def test_without_tracing_nothing_is_sent_that_was_not_sent_before() -> Non
 
 
 @pytest.mark.slow
-def test_without_tracing_nothing_of_opentelemetry_is_imported() -> None:
+def test_without_tracing_opentelemetry_is_not_imported() -> None:
     script = "import fleetsim.hub.server, fleetsim.cli.up, sys; sys.exit('opentelemetry' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""A question that any door shows takes its answer, however slow the disk is; before that no door names it."""
+"""A question that any door shows can be answered, however slow the disk is; before that no door names it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def asker() -> Agent:
 
 
 class SlowLedger(SqliteLedger):
-    """On a disk that takes its time for a question."""
+    """A disk that takes its time for a question."""
 
     async def ask(self, question: Question) -> bool:
         await asyncio.sleep(DISK_S)
@@ -49,7 +49,7 @@ async def slow_hub() -> AsyncIterator[LocalHub]:
 
 
 async def until(look: Callable[[], Awaitable[Any]]) -> Any:
-    """What there is once there is something."""
+    """The result of ``look``, once it is not empty."""
     for _ in range(6_000):
         if found := await look():
             return found
@@ -100,7 +100,7 @@ Door = Callable[[LocalHub, str], Awaitable[str]]
 
 
 @pytest.mark.parametrize("seen", [by_row, by_waiting, by_list, by_inbox, by_event])
-async def test_a_question_that_is_shown_takes_its_answer(seen: Door) -> None:
+async def test_a_question_that_is_shown_can_be_answered(seen: Door) -> None:
     async with slow_hub() as t:
         for number in range(6):
             (cid,) = await t.remote.submit({"text": str(number), "targets": ["quinn"], "skill": "ask"})
@@ -110,7 +110,7 @@ async def test_a_question_that_is_shown_takes_its_answer(seen: Door) -> None:
             assert row["text"] == "blue then green"
 
 
-async def test_chat_says_that_somebody_is_asked_only_when_the_decision_is_taken() -> None:
+async def test_chat_reports_that_a_person_is_asked_only_when_the_decision_was_made() -> None:
     async with slow_hub() as t:
         cid = (await t.remote.chat_with_agent("quinn", "go", skill="ask", wait_s=0)).correlation_id
 
@@ -122,7 +122,7 @@ async def test_chat_says_that_somebody_is_asked_only_when_the_decision_is_taken(
         assert taken["correlationId"] == cid
 
 
-async def test_a_question_that_is_not_open_yet_is_told_from_one_that_is_over() -> None:
+async def test_a_question_that_is_not_open_yet_differs_from_one_that_is_closed() -> None:
     async with slow_hub() as t:
         (cid,) = await t.remote.submit({"text": "go", "targets": ["quinn"], "skill": "ask"})
 

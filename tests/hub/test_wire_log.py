@@ -1,4 +1,4 @@
-"""The wire log: what it shows, what it hides, and that it costs nothing while nobody looks."""
+"""The wire log: its content, its masks, and no cost while nobody reads it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_a_request_shows_its_exchanges_and_webhooks_without_secrets() -> N
         assert all('"token":"***"' in row["body"].replace(" ", "") for row in pushes)
 
 
-async def test_the_log_is_off_and_empty_when_nobody_looked_for_a_while() -> None:
+async def test_the_log_is_off_and_empty_after_a_while_without_a_reader() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         await echoed(t)
@@ -58,7 +58,7 @@ async def test_the_log_is_off_and_empty_when_nobody_looked_for_a_while() -> None
         assert await t.remote.wire(agent="quinn") == []
 
 
-async def test_only_the_hubs_own_key_reads_it() -> None:
+async def test_only_the_hubs_own_key_reads_the_wire_log() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         for query in ({}, {"agent": "quinn", "task": "x"}):
@@ -72,7 +72,7 @@ async def test_only_the_hubs_own_key_reads_it() -> None:
         assert (await t.http("GET", "/api/wire?agent=quinn", b"", {"x-api-key": "wrong"})).status == 401
 
 
-async def test_it_costs_no_call_when_off() -> None:
+async def test_a_wire_log_that_is_off_costs_no_call() -> None:
     runtime = virtual_runtime()
     log = WireLog(runtime.clock)
     tap = log.tap(runtime.transport, "quinn")
@@ -81,7 +81,7 @@ async def test_it_costs_no_call_when_off() -> None:
     assert tap.exchange != runtime.transport.exchange
 
 
-async def test_it_is_bounded() -> None:
+async def test_the_size_of_the_wire_log_is_bounded() -> None:
     runtime = virtual_runtime()
     log = WireLog(runtime.clock)
     for _ in range(AGENT_ENTRIES_MAX + 5):
@@ -119,14 +119,14 @@ def test_secrets_in_headers_and_queries_are_masked() -> None:
     assert ("s3cret-value" not in url, "historyLength=3" in url, hidden) == (True, True, ("s3cret-value",))
 
 
-def test_hostile_text_stays_one_word_of_a_command() -> None:
+def test_control_characters_cannot_split_a_word_of_a_command() -> None:
     row: dict[str, Any] = {"method": "POST", "url": "http://a/$(x)", "headers": {}, "body": "'; rm -rf / \x1b[2J"}
     command = as_curl(row)
     assert "\x1b" not in command
     assert "'http://a/$(x)'" in command
 
 
-def test_hostile_text_stays_behind_the_gutter() -> None:
+def test_a_text_of_several_lines_stays_behind_the_gutter() -> None:
     row: dict[str, Any] = {"at": "", "agent": "quinn", "kind": "call", "method": "POST", "url": "http://a/"}
     row |= {"headers": {}, "body": "a\n-> max\x1b[2J", "bodyBytes": 9, "status": 200, "seconds": 1.0, "problem": ""}
     row |= {"replyHeaders": {}, "reply": "b\n<- max", "replyBytes": 8, "frames": [], "framesTotal": 0}

@@ -1,4 +1,4 @@
-"""Workstacean's paths: what its own clients send and expect, without its faults."""
+"""Workstacean's paths: the requests and responses of its own clients, without its faults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def chat(message: str = "hi", **more: Any) -> dict[str, Any]:
     return {"agent": "quinn", "message": message, "skill": "echo", **more}
 
 
-async def test_agent_health_says_what_is_known_of_each_without_an_envelope() -> None:
+async def test_agent_health_lists_the_facts_of_each_agent_without_an_envelope() -> None:
     async with local_hub(worker(), worker("ava")) as t:
         await asyncio.sleep(1)
         t.network.down("http://ava.example:8000")
@@ -72,14 +72,14 @@ async def test_fleet_health_has_workstaceans_name_too() -> None:
 
 
 @pytest.mark.parametrize("path", ["/health", "/healthz", "/readyz"])
-async def test_whoever_looks_after_the_process_needs_no_key(path: str) -> None:
+async def test_a_supervisor_of_the_process_needs_no_key(path: str) -> None:
     async with local_hub(worker()) as t:
         assert (await t.http("GET", path, key="")).status == 200
         await t.hub.stop_streams()
         assert (await t.http("GET", path, key="")).status == (503 if path == "/readyz" else 200)
 
 
-async def test_a_conversation_goes_on_where_it_was() -> None:
+async def test_a_conversation_continues_in_its_context() -> None:
     agent = Agent("quinn")
 
     @agent.skill("chat")
@@ -102,7 +102,7 @@ async def test_a_conversation_goes_on_where_it_was() -> None:
         assert record.request.system_actor == "ava"
 
 
-async def test_what_an_agent_used_is_told_with_its_answer() -> None:
+async def test_the_usage_of_an_agent_comes_with_its_answer() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         row = await said(t, "/api/a2a/chat", chat())
@@ -110,14 +110,14 @@ async def test_what_an_agent_used_is_told_with_its_answer() -> None:
         assert (row["usage"]["input_tokens"], row["usage"]["output_tokens"]) == (10, 5)
 
 
-async def test_a_chat_that_failed_says_why_where_the_answer_would_be() -> None:
+async def test_a_failed_chat_has_its_reason_in_place_of_the_answer() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         row = await said(t, "/api/a2a/chat", chat(skill="fail"))
         assert (row["taskState"], row["success"], row["response"]) == ("failed", False, "the disk is full")
 
 
-async def test_a_question_is_told_and_answered_by_the_next_message_on_its_task() -> None:
+async def test_a_question_is_returned_and_answered_by_the_next_message_on_its_task() -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         began = asyncio.get_running_loop().time()
@@ -139,7 +139,7 @@ async def test_a_question_is_told_and_answered_by_the_next_message_on_its_task()
 
 
 @pytest.mark.parametrize("how", [{"returnImmediately": True}, {"waitMs": 1_000}, {}])
-async def test_who_does_not_wait_long_enough_is_told_where_the_answer_will_be(how: dict[str, Any]) -> None:
+async def test_a_caller_that_stops_waiting_gets_the_address_of_the_answer(how: dict[str, Any]) -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         began = asyncio.get_running_loop().time()
@@ -179,13 +179,13 @@ async def test_a_chat_ends_when_the_hub_does() -> None:
         ({"message": "hi"}, 400),
     ],
 )
-async def test_a_chat_that_cannot_be_is_refused(body: dict[str, Any], status: int) -> None:
+async def test_an_invalid_chat_is_refused(body: dict[str, Any], status: int) -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         assert (await call(t, "/api/a2a/chat", body))[0] == status
 
 
-async def test_delegated_work_is_asked_for_in_the_name_of_who_delegates() -> None:
+async def test_delegated_work_is_requested_in_the_name_of_the_delegating_agent() -> None:
     async with local_hub(worker(), agent_keys=ENV) as t:
         await asyncio.sleep(1)
         body = {"agent": "quinn", "skill": "echo", "message": "hi", "projectSlug": "p1", "dispatcherAgent": "quinn"}
@@ -208,7 +208,7 @@ async def test_delegated_work_is_asked_for_in_the_name_of_who_delegates() -> Non
         ({"decision": "reject"}, None),
     ],
 )
-async def test_a_person_decides_once_about_what_waits(decision: dict[str, Any], end: str | None) -> None:
+async def test_a_person_decides_once_about_a_waiting_request(decision: dict[str, Any], end: str | None) -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         (cid,) = await t.remote.submit({"text": "go", "skill": "ask"})
@@ -228,7 +228,7 @@ async def test_a_person_decides_once_about_what_waits(decision: dict[str, Any], 
         assert (await call(t, "/api/hitl-queue"))[1]["pendingCount"] == 0
 
 
-async def test_a_change_says_what_it_is() -> None:
+async def test_a_decision_to_modify_is_refused_without_the_change() -> None:
     async with local_hub(worker()) as t:
         assert (await call(t, "/api/hitl/respond", {"correlationId": "c-1", "decision": "modify"}))[0] == 400
         assert (await call(t, "/api/hitl/respond", {"correlationId": "c-1", "decision": "approve"}))[0] == 404
@@ -242,7 +242,7 @@ async def test_a_change_says_what_it_is() -> None:
         ("message.inbound.ü", "api", None),
     ],
 )
-async def test_a_message_that_came_in_is_a_request(topic: str, interface: str, channel: str | None) -> None:
+async def test_a_message_from_outside_becomes_a_request(topic: str, interface: str, channel: str | None) -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         payload = {"content": "hi", "skillHint": "echo", "author": {"name": "ann"}}
@@ -280,7 +280,7 @@ async def test_a_ceremony_is_fired_by_its_topic() -> None:
         "#",
     ],
 )
-async def test_nothing_else_is_published_from_outside(topic: str) -> None:
+async def test_no_other_topic_can_be_published_from_outside(topic: str) -> None:
     async with local_hub(worker(), ceremony=CEREMONY) as t:
         await asyncio.sleep(1)
         before = t.hub.events.last_seq

@@ -108,7 +108,7 @@ DEFECTS = (
         "hub/hub.py",
         "        for outcome in await self.ledger.unannounced(limit=UNANNOUNCED_BATCH):\n",
         "        for outcome in ():\n",
-        "tests/hub/test_hub.py -k decided_but_not_told",
+        "tests/hub/test_hub.py -k decided_outcome_without",
     ),
     Planted(
         "U8",
