@@ -28,7 +28,7 @@ from fleetsim.agent.operations import BEHAVIOURS, DialectBehaviour, Operations
 from fleetsim.agent.runner import Runner
 from fleetsim.agent.service import Service
 from fleetsim.agent.settings import CARD_PATHS, AgentSettings, Keeping
-from fleetsim.agent.skills import Skill, SkillChoice, SkillFunction, choose_skill, make_skill
+from fleetsim.agent.skills import AnyFunction, Skill, SkillChoice, choose_skill, make_skill
 from fleetsim.agent.store import Store
 from fleetsim.agent.tasks import Record, TaskKey, TaskMove
 from fleetsim.model.card import AgentCard
@@ -192,21 +192,19 @@ class Agent:
         self._settings = self._settings.with_skill(skill)
 
     @overload
-    def skill(self, function: SkillFunction, /) -> Skill: ...
+    def skill(self, function: AnyFunction, /) -> Skill: ...
 
     @overload
-    def skill(self, skill_id: str | None = None, /, **options: Any) -> Callable[[SkillFunction], Skill]: ...
+    def skill(self, skill_id: str | None = None, /, **options: Any) -> Callable[[AnyFunction], Skill]: ...
 
-    def skill(
-        self, what: SkillFunction | str | None = None, /, **options: Any
-    ) -> Skill | Callable[[SkillFunction], Skill]:
+    def skill(self, what: AnyFunction | str | None = None, /, **options: Any) -> Skill | Callable[[AnyFunction], Skill]:
         """Offer an async function as a skill: ``@agent.skill`` or ``@agent.skill("id", tags=(...))``.
 
         Raises:
             ConfigError: as ``fleetsim.agent.skill``.
         """
 
-        def offer(function: SkillFunction, skill_id: str | None) -> Skill:
+        def offer(function: AnyFunction, skill_id: str | None) -> Skill:
             made = make_skill(function, skill_id, options)
             self.add(made)
             return made

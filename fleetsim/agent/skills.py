@@ -1,15 +1,18 @@
 """Skills: what an agent offers, and the context a skill's function works with.
 
-A skill is an async function of one ``SkillContext``. It may speak while it works, ask somebody, and
-ends in one of three ways: it returns (completed), raises ``SkillFailed`` or ``SkillRejected``, or
-raises anything else (failed; the caller learns the type only). Knows nothing of stores or wires.
+A skill is a function of one ``SkillContext``. An async function may speak while it works, and ask somebody; a
+generator yields its answer in pieces; a plain function runs in a thread. A skill ends in one of three ways: it returns
+(completed), raises ``SkillFailed`` or ``SkillRejected``, or raises anything else (failed; the caller learns the type
+only). Knows nothing of stores or wires.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
 from typing import Any, Protocol, overload
@@ -216,6 +219,8 @@ class SkillContext:
 
 
 SkillFunction = Callable[[SkillContext], Awaitable[str | None]]
+AnyFunction = Callable[[SkillContext], Awaitable[str | None] | AsyncIterator[str] | Iterator[str] | str | None]
+"""What ``skill`` accepts: an async function, an async or a plain generator of texts, or a plain function."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,27 +271,36 @@ class Skill:
 
 
 @overload
-def skill(function: SkillFunction, /) -> Skill: ...
+def skill(function: AnyFunction, /) -> Skill: ...
 
 
 @overload
-def skill(skill_id: str | None = None, /, **options: Any) -> Callable[[SkillFunction], Skill]: ...
+def skill(skill_id: str | None = None, /, **options: Any) -> Callable[[AnyFunction], Skill]: ...
 
 
-def skill(what: SkillFunction | str | None = None, /, **options: Any) -> Skill | Callable[[SkillFunction], Skill]:
-    """Turn an async function into a ``Skill``; its name and docstring fill in what is not given.
+def skill(what: AnyFunction | str | None = None, /, **options: Any) -> Skill | Callable[[AnyFunction], Skill]:
+    """Turn a function into a ``Skill``; its name and docstring are the defaults.
 
-    Use bare (``@skill``) or with an id and any field of ``Skill`` (``@skill("greet", tags=("demo",))``).
+    Use bare (``@skill``) or with an id and any field of ``Skill`` (``@skill("greet", tags=("demo",))``). An async
+    function returns its answer. A generator, async or not, yields it in pieces, as ``task.say`` adds them::
+
+        @skill
+        async def count(task):
+            for number in range(3):
+                yield f"{number} "
+
+    A plain function or generator runs in a thread, so that it may block. There it can use what needs no ``await``,
+    and a cancel does not end it.
 
     Raises:
-        ConfigError: the function is not async, or a field is unknown or malformed.
+        ConfigError: a field is unknown or malformed.
     """
     if callable(what):
         return make_skill(what, None, options)
     return lambda function: make_skill(function, what, options)
 
 
-def make_skill(function: SkillFunction, skill_id: str | None, options: Mapping[str, Any]) -> Skill:
+def make_skill(function: AnyFunction, skill_id: str | None, options: Mapping[str, Any]) -> Skill:
     """Build the skill that ``skill`` and ``Agent.skill`` describe. Raises ConfigError."""
     made = function if isinstance(function, Skill) else _from_function(function)
     chosen = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
@@ -304,16 +318,38 @@ def make_skill(function: SkillFunction, skill_id: str | None, options: Mapping[s
     return made
 
 
-def _from_function(function: SkillFunction) -> Skill:
-    if not inspect.iscoroutinefunction(function):
-        raise ConfigError(
-            f"{getattr(function, '__name__', function)!s} is not async", hint="a skill is an async function"
-        )
+def _from_function(function: AnyFunction) -> Skill:
     lines = inspect.cleandoc(function.__doc__ or "").splitlines()
-    name = function.__name__
+    name = getattr(function, "__name__", type(function).__name__)
     return Skill(
-        skill_id=name, name=name.replace("_", " ").capitalize(), description=lines[0] if lines else "", run=function
+        skill_id=name,
+        name=name.replace("_", " ").capitalize(),
+        description=lines[0] if lines else "",
+        run=function if inspect.iscoroutinefunction(function) else _awaited(function),
     )
+
+
+def _awaited(function: Callable[[SkillContext], Any]) -> SkillFunction:
+    """A generator or plain function as an async function."""
+
+    async def run(task: SkillContext) -> str | None:
+        if inspect.isasyncgenfunction(function):
+            async with aclosing(function(task)) as pieces:
+                async for piece in pieces:
+                    await task.say(piece)
+            return None
+        answer = await asyncio.to_thread(function, task)
+        if inspect.isgenerator(answer):
+            while (piece := await asyncio.to_thread(next, answer, _END)) is not _END:
+                await task.say(piece)
+            return None
+        text: str | None = await answer if inspect.isawaitable(answer) else answer
+        return text
+
+    return run
+
+
+_END = object()
 
 
 def choose_skill(skills: Mapping[str, Skill], default: str, metadata: JsonObject, text: str) -> Skill | None:

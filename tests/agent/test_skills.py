@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 
+from fleetsim.agent import Agent, SkillFailed
 from fleetsim.agent.builtin import by_words
-from fleetsim.agent.skills import Effect, Skill, SkillContext, choose_skill, make_skill, skill
+from fleetsim.agent.skills import AnyFunction, Effect, Skill, SkillContext, choose_skill, make_skill, skill
+from fleetsim.client import AgentClient, SentTask
 from fleetsim.model.errors import ConfigError, WireError
-from fleetsim.model.task import Artifact, DataPart, FilePart, TextPart
+from fleetsim.model.task import Artifact, DataPart, FilePart, TaskState, TextPart
+from fleetsim.testbed.network import in_process
 from tests.agent.environment import Paper, at_work
 
 
@@ -104,6 +107,40 @@ def test_a_functions_name_and_first_line_describe_it() -> None:
     assert (made.skill_id, made.name, made.description) == ("say_hello", "Say hello", "Greets.")
     assert made.run is say_hello
     assert skill(silent).description == ""
+
+
+async def answer_of(offer: Skill, text: str) -> SentTask:
+    agent = Agent("counter", skills=[offer])
+    async with in_process(agent.app()) as transport, AgentClient("http://counter", transport=transport) as client:
+        return await client.send_task(text)
+
+
+async def pieces(task: SkillContext) -> AsyncIterator[str]:
+    """Yields two pieces."""
+    yield "one "
+    yield task.text
+
+
+def plain_pieces(task: SkillContext) -> Iterator[str]:
+    yield "one "
+    yield task.text
+
+
+def plain(task: SkillContext) -> str:
+    if task.text == "nobody":
+        raise SkillFailed("there is nobody")
+    return f"one {task.text}"
+
+
+@pytest.mark.parametrize("function", [pieces, plain_pieces, plain, lambda task: _work(task)])
+async def test_a_generator_yields_pieces_and_a_plain_function_returns_its_answer(function: AnyFunction) -> None:
+    done = await answer_of(make_skill(function, "count", {}), "two")
+    assert (done.state, done.text) in {(TaskState.COMPLETED, "one two"), (TaskState.COMPLETED, "did two")}
+
+
+async def test_a_plain_function_can_fail_with_a_reason() -> None:
+    done = await answer_of(skill(plain), "nobody")
+    assert (done.state, done.error) == (TaskState.FAILED, "there is nobody")
 
 
 def test_a_given_id_names_the_skill_unless_it_has_a_name() -> None:
