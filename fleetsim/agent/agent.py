@@ -495,9 +495,12 @@ def build_app(engine: Engine) -> ASGIApp:
         async with engine:
             yield
 
-    paths = dict.fromkeys((settings.path, settings.path.rstrip("/") + "/"))
+    # Some clients send calls to the root whatever the card says, or look for the card below the endpoint.
+    below = settings.path.rstrip("/")
+    paths = dict.fromkeys((settings.path, f"{below}/", "/"))
+    cards = dict.fromkeys((*CARD_PATHS, *(below + path for path in CARD_PATHS)))
     routes = [
-        *(Route(path, card.answer, methods=["GET", "OPTIONS"]) for path in CARD_PATHS),
+        *(Route(path, card.answer, methods=["GET", "OPTIONS"]) for path in cards),
         *([Route(KEYS_PATH, card.keys, methods=["GET"])] if settings.signer else []),
         *(Route(path, call, methods=["POST"]) for path in paths),
     ]
@@ -507,7 +510,7 @@ def build_app(engine: Engine) -> ASGIApp:
         if scope["type"] == "http" and scope["path"] in paths and scope["method"] == "POST":
             request = Request(scope, receive, send)
             await (await call(request))(scope, receive, send)
-        elif scope["type"] == "http" and scope["path"] in CARD_PATHS and scope["method"] == "GET":
+        elif scope["type"] == "http" and scope["path"] in cards and scope["method"] == "GET":
             await (await card.answer(Request(scope)))(scope, receive, send)
         elif scope["type"] == "http" and http.serves(scope):
             await (await call(Request(scope, receive, send), endpoint=http))(scope, receive, send)

@@ -78,8 +78,14 @@ async def test_ids_are_returned_unchanged(env: Env, request_id: Any) -> None:
         assert type(answer["id"]) is type(request_id)
 
 
-async def test_the_endpoint_works_with_and_without_a_trailing_slash(env: Env) -> None:
-    assert (await env.call("message/send", sent("x"), path="/a2a/"))["kind"] == "task"
+@pytest.mark.parametrize("path", ["/a2a", "/a2a/", "/"])
+async def test_calls_are_answered_at_the_endpoint_and_at_the_root(env: Env, path: str) -> None:
+    assert (await env.call("message/send", sent("x"), path=path))["kind"] == "task"
+
+
+async def test_the_card_is_also_below_the_endpoint(env: Env) -> None:
+    card = await env.raw("GET", "/.well-known/agent-card.json")
+    assert (await env.raw("GET", "/a2a/.well-known/agent-card.json")).body == card.body
 
 
 async def test_other_paths_and_methods_name_the_right_one(env: Env) -> None:

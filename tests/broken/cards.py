@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urljoin
 
-from fleetsim.agent.settings import CARD_PATHS
 from fleetsim.model.call import Operation
 from fleetsim.model.extensions import COST_TYPE, EFFECT_DOMAIN, WORLDSTATE_DELTA_TYPE
 from tests.broken.build import Catalogue, letting_in
 from tests.broken.editors import (
+    CARD_PATHS,
     about,
     answer_as,
     answer_error,
@@ -29,7 +29,7 @@ from tests.broken.editors import (
 from tests.broken.services import Ownerless
 from tests.broken.wire import Edit, HttpRequest, HttpResponse, Json
 
-AGENT_CARD, AGENT_JSON = CARD_PATHS
+AGENT_CARD, AGENT_JSON, *_ = CARD_PATHS
 CREDENTIALS = {"x-api-key", "authorization"}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from fleetsim.agent.settings import CARD_PATHS
+from fleetsim.agent import settings
 from fleetsim.check.raw_dialect import WRAPPERS, state_word
 from fleetsim.model.call import Operation
 from fleetsim.model.task import TERMINAL
@@ -24,6 +24,8 @@ STREAMS = (Operation.STREAM, Operation.SUBSCRIBE)
 
 
 # -- events, in every dialect ----------------------------------------------------------------------
+
+CARD_PATHS = tuple(below + path for below in ("", "/a2a") for path in settings.CARD_PATHS)
 
 
 def inside(event: Json) -> Json:
