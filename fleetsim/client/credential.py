@@ -29,6 +29,7 @@ from fleetsim.model.text import one_line
 from fleetsim.runtime.address import AddressPolicy, on_this_machine, parse_webhook_url
 from fleetsim.runtime.exchange import where_of
 from fleetsim.runtime.ports import Limits, Request, Runtime, Transport, WayOut
+from fleetsim.runtime.retry import RETRY_AFTER_MAX_S, retry_after_s
 from fleetsim.wire.choice import origin_of
 
 Scheme: TypeAlias = Literal["apiKey", "bearer", "basic", "oauth2", "mutualTLS"]
@@ -43,7 +44,10 @@ RENEW_BEFORE_S = 60.0
 """A token is renewed this long before it expires, or after nine tenths of a short life."""
 
 FAILED_S = 2.0
-"""For this long no other token is requested after a failure: a card is looked for at several addresses at once."""
+"""For this long no other token is requested after a failure: a card is looked for at several addresses at once.
+
+A ``Retry-After`` of the token endpoint makes it longer, up to ``RETRY_AFTER_MAX_S``.
+"""
 
 _SECRET = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,8190}[\x21-\x7e])?", re.ASCII)
 _TEXT = re.compile(r"[^\ud800-\udfff]+")
@@ -238,8 +242,13 @@ class AgentCredentials:
         joined = f"{request.url}{'&' if '?' in request.url else '?'}{urlencode(query, quote_via=quote)}"
         return structs.replace(request, headers=headers, url=joined if query else request.url)
 
-    def forget(self, request: Request) -> bool:
-        """Drop the token that a refused request had. True if it had one, so that a new one may be accepted."""
+    def forget(self, request: Request, status: int, headers: Mapping[str, str]) -> bool:
+        """Drop the token of a request if the response refuses it. True if a new one may be accepted.
+
+        HTTP 401 refuses a token, and so does ``invalid_token`` under any status (RFC 6750 section 3.1).
+        """
+        if status != 401 and "invalid_token" not in headers.get("www-authenticate", ""):
+            return False
         text = request.headers.get("authorization", "").removeprefix("Bearer ")
         for wanted in [wanted for wanted, token in self._tokens.items() if token[0] == text]:
             self._tokens.pop(wanted, None)  # the dict is the twins', too
@@ -253,12 +262,14 @@ class AgentCredentials:
             (token, until), now = self._tokens.get(wanted, ("", 0.0)), runtime.clock.monotonic()
             if token and now < until:
                 return token
-            if self._failed is not None and now < self._failed[0] + FAILED_S:
+            if self._failed is not None and now < self._failed[0]:
                 raise self._failed[1].with_traceback(None)
             try:
                 self._tokens[wanted] = token, _ = await self._fetch(runtime, credential, wanted)
             except FleetsimError as error:
-                self._failed = runtime.clock.monotonic(), error
+                asked_s = error.retry_after_s if isinstance(error, Unreachable) else None
+                pause_s = max(FAILED_S, min(asked_s or 0.0, RETRY_AFTER_MAX_S))
+                self._failed = runtime.clock.monotonic() + pause_s, error
                 raise
         return token
 
@@ -280,9 +291,10 @@ class AgentCredentials:
         body, limits = urlencode(form).encode("ascii"), Limits(body_bytes_max=TOKEN_BYTES_MAX)
         request = Request(method="POST", url=url, headers=headers, body=body, limits=limits)
         hidden = (secret, quote_plus(secret), headers.get("authorization", "").removeprefix("Basic "))
-        reply = await self._ask(transport, request, "token request", f"clientId and {credential.source}", *hidden)
+        check = f"check clientId and {credential.source}"
+        reply = await self._ask(runtime, transport, request, "token request", check, *hidden)
         token = self._read(reply, _TokenReply, "token request", url)
-        if token.token_type.lower() != "bearer" or not _SECRET.fullmatch(token.access_token):
+        if token.token_type.lower() not in {"bearer", "bearertoken"} or not _SECRET.fullmatch(token.access_token):
             raise self._unusable("token request", url, "a token that cannot be sent as a bearer token")
         life_s = math.inf if token.expires_in is None else token.expires_in
         return token.access_token, runtime.clock.monotonic() + max(life_s - RENEW_BEFORE_S, life_s * 0.9)
@@ -295,7 +307,10 @@ class AgentCredentials:
         url = wanted.discovery_url
         request = Request(method="GET", url=url, limits=Limits(body_bytes_max=TOKEN_BYTES_MAX))
         metadata = self._read(
-            await self._ask(runtime.transport, request, "discovery", "discoveryUrl"), _Metadata, "discovery", url
+            await self._ask(runtime, runtime.transport, request, "discovery", "check discoveryUrl"),
+            _Metadata,
+            "discovery",
+            url,
         )
         expected, stated = _WELL_KNOWN.sub("", url).rstrip("/"), metadata.issuer.rstrip("/")
         if expected != url.rstrip("/") and stated != expected:
@@ -311,8 +326,10 @@ class AgentCredentials:
         only_post = "client_secret_post" in methods and "client_secret_basic" not in methods
         return endpoint.url, "post" if only_post else "basic", transport
 
-    async def _ask(self, transport: Transport, request: Request, step: str, check: str, *hidden: str) -> bytes:
-        """The body of a reply with HTTP 200; ``check`` is what to look at after a refusal.
+    async def _ask(
+        self, runtime: Runtime, transport: Transport, request: Request, step: str, hint: str, *hidden: str
+    ) -> bytes:
+        """The body of a reply with HTTP 200 and without an error; ``hint`` is the next step after a refusal.
 
         A server that repeats one of the ``hidden`` texts does not get it into a message.
         """
@@ -325,20 +342,25 @@ class AgentCredentials:
             raise ConfigError(f"{self._where}: no OAuth2 token: {step}: {error}", hint=hint) from error
         except FleetsimError as error:
             raise Unreachable(f"{self._where}: no OAuth2 token: {step}: {error}", hint=error.hint) from error
-        if reply.status == 200:
-            return reply.body
-        if 300 <= reply.status < 400:
-            raise self._unusable(step, request.url, f"a redirect (HTTP {reply.status}), which is not followed")
         refusal = _Refusal()
         with suppress(msgspec.MsgspecError, ValueError, RecursionError):
             refusal = msgspec.json.decode(reply.body, type=_Refusal)
+        if reply.status == 200 and not refusal.error:
+            return reply.body
+        if 300 <= reply.status < 400:
+            raise self._unusable(step, request.url, f"a redirect (HTTP {reply.status}), which is not followed")
         words = ", ".join(word for word in (f"HTTP {reply.status}", refusal.error, refusal.error_description) if word)
         for text in filter(None, hidden):
             words = words.replace(text, "***")
         why = f"cannot be called without an OAuth2 token: {step}: {place} answered {one_line(words, 160)}"
-        if reply.status == 429 or not 400 <= reply.status < 500:
-            raise Unreachable(f"{self._where}: the agent {why}")
-        raise AuthRefused(f"{self._where}: the agent {why}", status=reply.status, why=why, hint=f"check {check}")
+        if reply.status == 429 or reply.status < 200 or reply.status >= 500:
+            asked_s = retry_after_s(reply.headers, runtime.clock.now())
+            raise Unreachable(f"{self._where}: the agent {why}", retry_after_s=asked_s)
+        if reply.status == 404 and not refusal.error:
+            hint = "correct the address: auth.tokenUrl or auth.discoveryUrl"
+        elif refusal.error == "invalid_client" and "authorization" in request.headers:
+            hint += "; some servers want both in the form: clientAuth: post"
+        raise AuthRefused(f"{self._where}: the agent {why}", status=reply.status, why=why, hint=hint)
 
     def _read(self, body: bytes, kind: type[T], step: str, url: str) -> T:
         try:

@@ -270,6 +270,12 @@ def auth_refused(
     else:
         why, hint = "refused the credential", f"check {one_line(credential, 160)}"
     challenge = one_line(headers.get("www-authenticate", ""), CHALLENGE_CHARACTERS)
+    if "insufficient_scope" in challenge:  # RFC 6750 section 3.1: the token is valid, and grants too little
+        wanted = re.search(r'scope="([^"]+)"', challenge)
+        why = "requires a further scope"
+        hint = (
+            f"add the scope {wanted[1]} to auth.scopes" if wanted else "add the scope that it requires to auth.scopes"
+        )
     reasons = [f"its card requests {one_line(requested, 240)}"] if requested else []
     reasons += [f"WWW-Authenticate: {challenge}"] if challenge else []
     why += f" (HTTP {status})" + (f": {'; '.join(reasons)}" if reasons else "")
@@ -471,7 +477,7 @@ class AgentHttp:
         """Send with the credential, and once more with a new OAuth2 token if the agent refuses the one it got."""
         signed = await self.credentials.sign(runtime, request)
         reply = await exchange_following(runtime, self.address, signed)
-        if reply.status == 401 and self.credentials.forget(signed):
+        if self.credentials.forget(signed, reply.status, reply.headers):
             reply = await exchange_following(runtime, self.address, await self.credentials.sign(runtime, request))
         return reply
 
@@ -480,7 +486,7 @@ class AgentHttp:
         """As ``_exchange``, for a response that is read as it arrives."""
         signed = await self.credentials.sign(runtime, request)
         async with open_following(runtime, self.address, signed) as incoming:
-            if incoming.status != 401 or not self.credentials.forget(signed):
+            if not self.credentials.forget(signed, incoming.status, incoming.headers):
                 yield incoming
                 return
         signed = await self.credentials.sign(runtime, request)

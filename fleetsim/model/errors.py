@@ -144,10 +144,16 @@ class TransportError(FleetsimError):
 
 
 class Unreachable(TransportError):
-    """The connection was refused, not resolved, or failed before a byte of the request was sent."""
+    """The connection was refused, not resolved, or failed before a byte of the request was sent.
 
-    def __init__(self, message: str, *, sent: bool = False, hint: str | None = None) -> None:
+    ``retry_after_s`` is the pause that a token endpoint asked for.
+    """
+
+    def __init__(
+        self, message: str, *, sent: bool = False, hint: str | None = None, retry_after_s: float | None = None
+    ) -> None:
         super().__init__(message, sent=sent, hint=hint)
+        self.retry_after_s = retry_after_s
 
 
 class TimedOut(TransportError):

@@ -25,6 +25,7 @@ from fleetsim.model.errors import (
     RpcError,
     TaskNotFound,
     TransportError,
+    Unreachable,
     UnsupportedOperation,
     WireError,
 )
@@ -214,7 +215,7 @@ def _maybe_accepted(error: FleetsimError) -> bool:
 def _retry_or_end(context: StepContext, error: FleetsimError) -> None:
     """Send again after a pause, up to the number of attempts."""
     track, rules = context.track, context.rules
-    asked_s = error.retry_after_s if isinstance(error, HttpRefused) else None
+    asked_s = error.retry_after_s if isinstance(error, HttpRefused | Unreachable) else None
     wait_s = pause_s(
         track.sending.attempt,
         context.now.jitter,

@@ -162,6 +162,7 @@ REFUSED = JSONResponse({"error": "invalid_client", "error_description": f"{SECRE
         (TokenServer(reply=Response(b"[" * 60_000)), {}, ConfigError, "token request"),
         (TokenServer(reply=JSONResponse({"access_token": "a\r\nb"})), {}, ConfigError, "token request"),
         (TokenServer(reply=JSONResponse({"access_token": "a", "token_type": "DPoP"})), {}, ConfigError, "token req"),
+        (TokenServer(reply=JSONResponse({"error": "invalid_grant"})), {}, AuthRefused, "invalid_grant"),
         (TokenServer(reply=Response(b" " * 70_000)), {}, Unreachable, "token request"),
         (TokenServer(), {"token_url": "https://nowhere.example/token"}, Unreachable, "token request"),
         (TokenServer(metadata=Response(status_code=404)), {"discovery_url": METADATA}, AuthRefused, "discovery"),
@@ -186,6 +187,86 @@ async def test_a_failure_names_its_step_and_blames_no_agent(
     assert SECRET not in str(failed.value)
     assert "\x1b" not in str(failed.value)
     assert agent.seen == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "named"),
+    [
+        (JSONResponse({"error": "invalid_client"}, status_code=401), "clientAuth: post"),
+        (Response(b"<html>", status_code=404), "auth.tokenUrl"),
+    ],
+)
+async def test_a_refusal_of_the_token_endpoint_names_the_setting_to_look_at(
+    runtime: Runtime, network: MemoryNetwork, reply: Response, named: str
+) -> None:
+    mounted(network, TokenServer(reply=reply))
+    async with network:
+        with pytest.raises(AuthRefused) as refused:
+            await AgentClient(AGENT, runtime=runtime, credential=oauth2()).send_task("hi")
+    assert named in (refused.value.hint or "")
+
+
+async def test_the_type_bearertoken_means_bearer(runtime: Runtime, network: MemoryNetwork) -> None:
+    reply = JSONResponse({"access_token": "token-1", "token_type": "BearerToken"})
+    agent = mounted(network, TokenServer(reply=reply))
+    async with network:
+        await AgentClient(AGENT, runtime=runtime, credential=oauth2()).send_task("hi")
+    assert tokens(agent) == ["Bearer token-1"]
+
+
+async def test_a_token_endpoint_gets_the_pause_that_it_asks_for(runtime: Runtime, network: MemoryNetwork) -> None:
+    server = TokenServer(reply=Response(status_code=503, headers={"Retry-After": "30"}))
+    mounted(network, server)
+    async with network:
+        client = AgentClient(AGENT, runtime=runtime, credential=oauth2())
+        with pytest.raises(Unreachable) as busy:
+            await client.send_task("hi")
+        server.reply = None
+        await asyncio.sleep(20)
+        with pytest.raises(Unreachable):
+            await client.send_task("hi")
+        await asyncio.sleep(20)
+        await client.send_task("hi")
+    assert (busy.value.retry_after_s, len(server.forms)) == (30.0, 2)
+
+
+class Challenging(Guarded):
+    """Refuses a token that is not valid with HTTP 403 and a challenge."""
+
+    challenge = 'Bearer error="invalid_token"'
+
+    async def answer_call(self, request: Received) -> Response:
+        answer = await super().answer_call(request)
+        refused = Response(status_code=403, headers={"www-authenticate": self.challenge})
+        return refused if answer.status_code == 401 else answer
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_invalid_token_renews_the_token_whatever_the_status(
+    runtime: Runtime, network: MemoryNetwork, streamed: bool
+) -> None:
+    agent = Challenging({"*": task()})
+    agent.valid = frozenset({"token-2"})
+    mounted(network, TokenServer(), agent)
+    async with network:
+        client = AgentClient(AGENT, runtime=runtime, credential=oauth2())
+        if streamed:
+            assert len([event async for event in client.stream("hi")]) == 1
+        else:
+            await client.send_task("hi")
+    assert tokens(agent) == ["Bearer token-1", "Bearer token-2"]
+
+
+async def test_insufficient_scope_names_the_scope_and_renews_nothing(runtime: Runtime, network: MemoryNetwork) -> None:
+    agent = Challenging({"*": task()})
+    agent.valid, agent.challenge = frozenset(), 'Bearer error="insufficient_scope", scope="tasks.write"'
+    server = TokenServer()
+    mounted(network, server, agent)
+    async with network:
+        with pytest.raises(AuthRefused) as refused:
+            await AgentClient(AGENT, runtime=runtime, credential=oauth2()).send_task("hi")
+    assert "tasks.write" in (refused.value.hint or "")
+    assert len(server.forms) == 1
 
 
 class Echo(TokenServer):
@@ -276,7 +357,7 @@ async def test_a_token_that_a_twin_renewed_is_the_clients(runtime: Runtime, netw
     async with network:
         client = AgentClient(AGENT, runtime=runtime, credential=oauth2())
         twin, request = client.credentials.twin(), Request(method="GET", url=AGENT)
-        assert twin.forget(await twin.sign(runtime, request))
+        assert twin.forget(await twin.sign(runtime, request), 401, {})
         await twin.sign(runtime, request)
         await client.send_task("hi")
     assert tokens(agent) == ["Bearer token-2"]
