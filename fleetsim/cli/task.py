@@ -133,17 +133,20 @@ def _show_tasks_of(common: CommonOptions, ask: AskOptions, limit: int, state: Ta
 async def _tasks_of(
     common: CommonOptions, ask: AskOptions, limit: int, state: TaskState | None
 ) -> tuple[list[Task], int]:
-    """Up to ``limit`` tasks of an agent, newest first, and how many it has by its own word."""
-    tasks: list[Task] = []
+    """Up to ``limit`` tasks of an agent, newest first, and how many it has by its own word.
+
+    The list ends at a page without a new task: some agents return their first page again for every token.
+    """
+    tasks: dict[str, Task] = {}
     token: str | None = None
     async with agent_client(common, ask) as client:
         while True:
             size = max(1, min(limit - len(tasks), PAGE_SIZE_MAX))
             page = await client.list_tasks(context_id=ask.context_id, state=state, page_size=size, page_token=token)
-            tasks += page.tasks
-            token = page.next_page_token
-            if not token or not page.tasks or len(tasks) >= limit:
-                return tasks[:limit], page.total_size
+            before, token = len(tasks), page.next_page_token
+            tasks |= {task.task_id: task for task in page.tasks if task.task_id not in tasks}
+            if not token or len(tasks) == before or len(tasks) >= limit:
+                return list(tasks.values())[:limit], page.total_size
 
 
 @task.command("get")

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from msgspec import structs
 
 from fleetsim.agent import Agent, SkillContext
+from fleetsim.agent.operations import CallerContext, Interceptor, Reply
+from fleetsim.model.call import Call, ListTasks, TaskPage
 from fleetsim.wire.dialect import DIALECTS
 from tests.cli.world import Shell, answering
 
@@ -65,6 +68,24 @@ async def test_a_running_task_is_followed_and_its_agent_lists_it(shell: Shell, a
     assert (
         json.loads((await shell.arun("task", "list", *how, "--status", "failed", "-o", "json")).stdout)["tasks"] == []
     )
+
+
+class SamePage(Interceptor):
+    """Returns its first page for every token, and always a token."""
+
+    async def call(self, call: Call, caller: CallerContext) -> Reply:
+        reply = await super().call(
+            structs.replace(call, page_token=None) if isinstance(call, ListTasks) else call, caller
+        )
+        return structs.replace(reply, next_page_token="1") if isinstance(reply, TaskPage) else reply
+
+
+async def test_a_list_ends_where_a_page_repeats(shell: Shell) -> None:
+    agent = teller()
+    async with agent.replace(interceptors=[SamePage]).serving() as url:
+        task_id = (await begun(shell, url))["taskId"]
+        listed = await shell.arun("task", "list", "--agent", url, "-o", "json")
+    assert [row["taskId"] for row in json.loads(listed.stdout)["tasks"]] == [task_id]
 
 
 async def test_json_of_a_followed_task_ends_with_the_line_of_its_end(shell: Shell, agent: str) -> None:
