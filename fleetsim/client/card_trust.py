@@ -61,7 +61,7 @@ class CardTrust:
         """The part of the card that counts, and what is known about its signatures."""
         if not value.get("signatures"):
             return value, CardProof()
-        from fleetsim.wire.card_signing import forms_of, signatures_of, verify  # not for cards without one
+        from fleetsim.wire.card_signing import FORMS, forms_of, signatures_of, verify  # not for cards without one
 
         forms, proof = forms_of(value), CardProof(state=ProofState.UNVERIFIED, why="it has no readable signature")
         for signature in signatures_of(value):
@@ -78,6 +78,9 @@ class CardTrust:
             if covered is not None:
                 why = f"{signer} fits, but that is not the agent's origin, and no signer is named in `signers`"
                 proof = _worse(proof, ProofState.UNVERIFIED, why, signer)
+            elif len(forms) < FORMS:
+                why = "the card has no canonical form (RFC 8785): a number is above 2^53, or a text is not Unicode"
+                proof = _worse(proof, ProofState.FAILED, why)
             elif any(key.kid for key in keys):
                 proof = _worse(proof, ProofState.FAILED, f"the card is not what {signer} signed")
             else:

@@ -30,6 +30,9 @@ KEYS_MAX, KEYS_BYTES_MAX, KEYS_TRIED_MAX = 100, 256 * 1024, 8
 ALGORITHMS = ("ES256", "ES384", "ES512", "EdDSA", "Ed25519", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 """The algorithms of RFC 7518 and 8037 with a public key: with a shared secret anybody who verifies could sign."""
 
+FORMS = 3
+"""The forms of a card that a signer may have used (``forms_of``)."""
+
 Shape: TypeAlias = "Mapping[str, Shape | None]"
 """The members of an object of 1.0; of one with a ``?`` a default value is left out. ``*`` is any member of a map."""
 
@@ -141,7 +144,8 @@ def forms_of(card: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], bytes]]:
     """The forms that a signer may have used, each with its canonical JSON: section 8.4.1's, a2a-sdk's, and as received.
 
     a2a-sdk leaves out each empty value; 1.x also the members that it adds for readers of 0.3, and 0.3 the values that
-    are its defaults. Members that a form leaves out are those of a card without them.
+    are its defaults. Members that a form leaves out are those of a card without them. A form that has no canonical JSON
+    is left out, as one with a number above 2^53 (RFC 8785 section 3.2.2.3).
     """
     bare = {name: value for name, value in card.items() if name != "signatures"}
     older = {"protocolVersion": "0.3.0", "preferredTransport": "JSONRPC"}

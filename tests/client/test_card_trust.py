@@ -80,6 +80,18 @@ async def test_a_failed_signature_is_a_warning_and_refused_where_one_is_required
             await client(CardTrust(required=True, signers=signers)).discover()
 
 
+async def test_a_card_without_a_canonical_form_blames_no_key() -> None:
+    def extended(card: dict[str, Any]) -> dict[str, Any]:
+        extension = {"uri": "https://x.example/build", "params": {"number": 2**60}}
+        return {**card, "capabilities": {**card["capabilities"], "extensions": [extension]}}
+
+    async with served(change=extended) as client:
+        card = await client(CardTrust()).discover()
+    assert card.proof.state is ProofState.FAILED
+    assert "2^53" in card.proof.why
+    assert card.proof.signer == ""
+
+
 async def test_another_signer_than_the_named_ones_fails() -> None:
     async with served(keys=OTHER) as client:
         card = await client(CardTrust(signers=("keys.json",))).discover()
