@@ -34,6 +34,7 @@ from fleetsim.request.following import state_of, task_id_of
 from fleetsim.request.records import RequestRecord
 from fleetsim.runtime import failpoints
 from fleetsim.runtime.body import Deadline
+from fleetsim.runtime.codings import coding_of
 from fleetsim.runtime.inbound import BodyReader, Refusal, traceparent_of
 from fleetsim.runtime.limits import TokenBucket
 from fleetsim.runtime.ports import Clock
@@ -48,7 +49,7 @@ SEEN_S = 2 * TOLERANCE_S
 SEEN_MAX = 50_000
 REFUSED_PER_S, REFUSED_BURST = 50.0, 200.0
 """Webhooks with a wrong token that are recorded: in a second, and at once after a quiet time."""
-_TURNED_AWAY = frozenset({408, 413, 429, 503})
+_TURNED_AWAY = frozenset({408, 413, 415, 429, 503})
 """Statuses for a genuine webhook that is not taken, and that its agent may not repeat."""
 
 _ENTRY = "fleetsim.wire"
@@ -154,6 +155,10 @@ class CallbackReceiver:
         return _too_many(after_s)
 
     async def _take(self, request: Request, bearer: TokenClaims) -> Response:
+        if coding := one_line(coding_of(request.headers), 40):
+            self._reject(bearer, 415, f"the webhook has the content coding {coding}; polling brings the task")
+            error = {"success": False, "error": "a webhook must have no content coding"}
+            return JSONResponse(error, 415, {"Accept-Encoding": "identity"})
         body = await self._body(request, bearer)
         if isinstance(body, Response):
             return body
@@ -210,15 +215,18 @@ class CallbackReceiver:
                 limit = limits.body_bytes_max
                 errors[413] = f"larger than {limit} bytes"
                 why = f"the webhook is larger than {limit:,} bytes (body_bytes_max); polling brings the task"
-                self._events.publish(
-                    WebhookRejected(correlation_id=bearer.correlation_id, agent=bearer.agent, status=413, why=why)
-                )
+                self._reject(bearer, 413, why)
             return JSONResponse({"success": False, "error": errors[refusal.status]}, refusal.status)
         finally:
             with suppress(ValueError):  # it was cut off for a newer one
                 reading.remove(deadline)
             if not reading:
                 self._reading.pop(bearer.agent, None)
+
+    def _reject(self, bearer: TokenClaims, status: int, why: str) -> None:
+        """Publish that a genuine webhook was refused for its form."""
+        cid = bearer.correlation_id
+        self._events.publish(WebhookRejected(correlation_id=cid, agent=bearer.agent, status=status, why=why))
 
     async def _deliver(
         self, request: Request, bearer: TokenClaims, events: tuple[TaskEvent, ...], body_bytes: int

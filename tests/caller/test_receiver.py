@@ -203,6 +203,17 @@ async def test_a_body_that_is_not_a_webhook_is_refused_without_a_trace(body: byt
         assert f.tracker.track(cid) is not None
 
 
+@pytest.mark.parametrize(("coding", "status"), [("gzip", 415), ("deflate", 415), ("identity", 400)])
+async def test_a_compressed_webhook_is_refused_and_its_task_is_polled(coding: str, status: int) -> None:
+    async with fleet(slow("scout")) as f:
+        cid, _, token = await under_way(f)
+        reply = await post(f, cid, b"{}", authorization=f"Bearer {token}", **{"content-encoding": coding})
+        assert reply.status == status
+        refused = [payload(e)["status"] for e in f.events.recent(limit=1_000) if e.topic == "agent.push.rejected"]
+        assert refused == [415] * (status == 415)
+        assert f.tracker.track(cid) is not None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "status"), [(WIRE_BYTES_MAX, 400), (WIRE_BYTES_MAX + 1, 413)])
 async def test_a_body_at_the_limit_is_read_and_one_byte_more_is_not(size: int, status: int) -> None:
