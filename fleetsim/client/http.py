@@ -477,7 +477,7 @@ class AgentHttp:
         """Send with the credential, and once more with a new OAuth2 token if the agent refuses the one it got."""
         signed = await self.credentials.sign(runtime, request)
         reply = await exchange_following(runtime, self.address, signed)
-        if self.credentials.forget(signed, reply.status, reply.headers):
+        if reply.status >= 400 and self.credentials.forget(signed, reply.status, reply.headers):
             reply = await exchange_following(runtime, self.address, await self.credentials.sign(runtime, request))
         return reply
 
@@ -486,7 +486,7 @@ class AgentHttp:
         """As ``_exchange``, for a response that is read as it arrives."""
         signed = await self.credentials.sign(runtime, request)
         async with open_following(runtime, self.address, signed) as incoming:
-            if not self.credentials.forget(signed, incoming.status, incoming.headers):
+            if incoming.status < 400 or not self.credentials.forget(signed, incoming.status, incoming.headers):
                 yield incoming
                 return
         signed = await self.credentials.sign(runtime, request)
