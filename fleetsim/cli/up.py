@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fleetsim.hub.state import StateDir
     from fleetsim.hub.tracing import Tracing
     from fleetsim.ledger import Ledger
-    from fleetsim.ledger.postgres.place import Place
+    from fleetsim.ledger.place import Place
     from fleetsim.runtime.ports import Runtime
 
 
@@ -146,7 +146,7 @@ async def _up(
     from fleetsim.hub.keys import AgentKeys
     from fleetsim.hub.server import running_hub
     from fleetsim.hub.state import StateDir, state_path
-    from fleetsim.ledger.postgres.place import Place
+    from fleetsim.ledger.place import Place
     from fleetsim.ledger.sqlite import open_ledger
     from fleetsim.ledger.sqlite.file import lock
     from fleetsim.runtime.real import running_runtime

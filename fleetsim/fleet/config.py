@@ -18,7 +18,7 @@ from fleetsim.channels.file import ChannelFile, link_problem, problems_of
 from fleetsim.client.http import AgentUrl
 from fleetsim.fleet.auth import HEADER, OURS, VARIABLE, AuthEntry
 from fleetsim.fleet.settings import AgentEntry, AgentFile, FleetConfig, FleetSettings, ProxyEntry, or_nothing, proxy_of
-from fleetsim.ledger.postgres.place import Place
+from fleetsim.ledger.place import Place
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ID, ID_RULE

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fleetsim.hub.state import A2A_FILE, API_KEY_FILE, CALLBACK_KEYS_FILE, LEDGER_FILE, StateDir
-from fleetsim.ledger.postgres.place import Place
+from fleetsim.ledger.place import Place
 from fleetsim.ledger.records import LedgerLocked
 from fleetsim.ledger.sqlite.backup import (
     Contents,

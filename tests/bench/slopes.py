@@ -18,8 +18,8 @@ import asyncpg
 from msgspec.structs import replace
 
 from fleetsim.events.request import OutcomeDecided, RequestAccepted
+from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.ledger import open_postgres
-from fleetsim.ledger.postgres.place import Place
 from fleetsim.request.records import Phase
 from tests.bench.sides import TEXT, in_flight
 from tests.bench.statements import LARGE, SCHEMA, fill

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 
 from fleetsim.events.request import OutcomeDecided, RequestAccepted
 from fleetsim.ledger import LedgerLimits, MessageKind, PassedMessage, SharedLedger
+from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.ledger import open_postgres
-from fleetsim.ledger.postgres.place import Place
 from fleetsim.request.records import QuestionState, RequestRecord
 from tests.bench.sides import TEXT
 from tests.ledger import ledgers as make

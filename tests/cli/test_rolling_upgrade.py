@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.ledger.postgres.place import Place
+from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.schema import VERSION
 from tests.cli.test_shared_keys import SEALING
 from tests.cli.world import Shell

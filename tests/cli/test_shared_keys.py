@@ -12,8 +12,8 @@ import pytest
 
 from fleetsim.hub.keys import HubKeys, next_epoch
 from fleetsim.hub.state import API_KEY_FILE, CALLBACK_KEYS_FILE
+from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.ledger import open_postgres
-from fleetsim.ledger.postgres.place import Place
 from fleetsim.ledger.postgres.secrets import FILE_VARIABLE, VARIABLE, sealing_key, shared
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.files import DiskFiles

@@ -21,8 +21,8 @@ from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.server import running_hub
+from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.ledger import open_postgres
-from fleetsim.ledger.postgres.place import Place
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.ports import Limits, Request, Runtime

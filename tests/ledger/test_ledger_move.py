@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from fleetsim.ledger import Ledger, LedgerLocked, LedgerMoved
+from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.ledger import open_postgres
 from fleetsim.ledger.postgres.move import NOT_MOVED, TABLES, move_to_file, move_to_postgres
-from fleetsim.ledger.postgres.place import Place
 from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.ledger.sqlite.sums import SUMMED
 from fleetsim.model.errors import ConfigError

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import initialize, run_state_machine_as_test
 
 from fleetsim.ledger import LedgerLimits
+from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.ledger import PostgresLedger, open_postgres
-from fleetsim.ledger.postgres.place import Place
 from tests.ledger.ledger_promises import *  # noqa: F403 - each promise is a test here
 from tests.ledger.ledgers import SMALL, OpenLedger
 from tests.ledger.test_ledger_machine import LIMITS, LedgerMachine

@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from fleetsim.ledger import LeaseLost, Ledger, LedgerLimits, MessageKind, PassedMessage
+from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.ledger import open_postgres
-from fleetsim.ledger.postgres.place import Place
 from fleetsim.ledger.postgres.storage import refused
 from fleetsim.model.errors import ConfigError, NotAccepting
 from tests.ledger.ledgers import answer, at, event, outcome, question, record, run

@@ -6,8 +6,8 @@ import asyncpg
 import pytest
 
 from fleetsim.ledger import LedgerLimits, MessageKind, PassedMessage
+from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.ledger import open_postgres
-from fleetsim.ledger.postgres.place import Place
 from fleetsim.request.records import QuestionState
 from tests.bench.statements import LARGE, logged, statements
 from tests.ledger import ledgers as make

@@ -10,9 +10,9 @@ import asyncpg
 import pytest
 
 from fleetsim.ledger import LeaseLost, LedgerBroken
+from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.ledger import open_postgres
 from fleetsim.ledger.postgres.move import move_to_file
-from fleetsim.ledger.postgres.place import Place
 from fleetsim.ledger.postgres.schema import VERSION
 from fleetsim.ledger.records import HubTooOld
 from tests.ledger.ledgers import record

@@ -1,1 +1,1 @@
-"""The ledger in PostgreSQL (``fleetsim[pg]``): ``place`` needs no driver, ``ledger`` does."""
+"""The ledger in PostgreSQL (``fleetsim[pg]``): its driver is an extra."""

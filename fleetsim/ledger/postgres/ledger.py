@@ -15,8 +15,8 @@ from fleetsim.events.wire import from_wire
 from fleetsim.health.outcome_stats import OutcomeFacts
 from fleetsim.ledger.bodies import decoder, encode, micros, moment
 from fleetsim.ledger.interface import RECENT_MAX, LedgerLimits, SharedLedger
+from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres import verbs
-from fleetsim.ledger.postgres.place import Place
 from fleetsim.ledger.postgres.storage import Storage, Verb, explain
 from fleetsim.ledger.postgres.tasks import SharedTaskRows
 from fleetsim.ledger.records import (

@@ -23,7 +23,7 @@ import asyncpg
 
 from fleetsim.events.request import RequestAccepted
 from fleetsim.ledger.bodies import decoder, encode, micros
-from fleetsim.ledger.postgres.place import Place
+from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.schema import migrate
 from fleetsim.ledger.postgres.storage import CONNECT_S, Connection, refused
 from fleetsim.ledger.postgres.verbs import storable

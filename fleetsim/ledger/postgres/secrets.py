@@ -16,7 +16,7 @@ from joserfc import jwe
 from joserfc.errors import JoseError
 from joserfc.jwk import OctKey
 
-from fleetsim.ledger.postgres.place import Place
+from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.schema import migrate
 from fleetsim.ledger.postgres.storage import CONNECT_S, refused
 from fleetsim.model.errors import ConfigError

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import asyncpg
 from asyncpg.transaction import Transaction
 
-from fleetsim.ledger.postgres.place import Place
+from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.schema import VERSION, migrate, require_version
 from fleetsim.ledger.records import LeaseLost, LedgerDamaged, LedgerMoved
 from fleetsim.model.errors import ConfigError, FleetsimError, NotAccepting
