@@ -99,12 +99,9 @@ def move(common: CommonOptions, /, source: str, target: str) -> None:
     """
     from fleetsim.cli import render
     from fleetsim.hub.state import LEDGER_FILE
+    from fleetsim.ledger.shared import move_ledger
     from fleetsim.runtime.real import SystemClock
 
-    try:
-        from fleetsim.ledger.postgres.move import move_ledger
-    except ImportError:
-        raise ConfigError("the driver of PostgreSQL is missing", hint="pip install 'fleetsim[pg]'") from None
     rows = asyncio.run(move_ledger(source, target, SystemClock().now(), name=LEDGER_FILE))
     if common.as_json:
         render.emit_json({"schema": "fleetsim/ledger-move/1", "to": target, "rows": rows})

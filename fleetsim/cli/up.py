@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleetsim.cli.main import CommonOptions
-from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.collector import collect_seldom, tune_gc
 from fleetsim.runtime.workers import Workers
 
@@ -106,22 +105,18 @@ async def _postgres(
     common: CommonOptions, place: Place, settings: FleetSettings, state: StateDir, runtime: Runtime
 ) -> tuple[Ledger, HubKeys]:
     """The ledger at ``place``, still closed, and the keys that the hubs there share."""
-    try:
-        from fleetsim.ledger.postgres import secrets
-        from fleetsim.ledger.postgres.ledger import open_postgres
-    except ImportError:
-        raise ConfigError("the driver of PostgreSQL is missing", hint="pip install 'fleetsim[pg]'") from None
+    from fleetsim.ledger.shared import open_shared, shared_keys
+
     own = state.keys(runtime.ids)
-    sealing = await secrets.sealing_key(os.environ, runtime.files)
     name = f"{platform.node()}:{state.path.resolve()}"
-    text = await secrets.shared(place, "hub", own.encode(), sealing, hub=name)
+    text = await shared_keys(place, own.encode(), hub=name, env=os.environ, files=runtime.files)
     try:
         keys = own.adopt(text)
     except ValueError:
-        raise secrets.damaged(place) from None
+        raise place.keys_damaged() from None
     if state.adopt(keys.api_key):
         common.note(f"this hub uses the fleet's API key, which replaces the one in {state.key_path}")
-    return open_postgres(place, limits=settings.keep.limits, name=name, lease_s=settings.lease_s), keys
+    return open_shared(place, limits=settings.keep.limits, name=name, lease_s=settings.lease_s), keys
 
 
 async def _up(

@@ -116,10 +116,9 @@ class HubAgent:
         self._broker, self._tracker, self._fleet, self._accounts = broker, tracker, fleet, accounts
         self._workers = Workers("a2a")
         self._proxy = proxy = FleetProxy(dispatcher, tracker, ledger, events, broker, accounts, self._workers)
-        rows = getattr(ledger, "tasks", None)
         self._shared = shared = (
-            SharedTasks(ledger, rows, lambda: self._engine, self._workers, state)
-            if isinstance(ledger, SharedLedger) and rows is not None
+            SharedTasks(ledger, ledger.tasks, lambda: self._engine, self._workers, state)
+            if isinstance(ledger, SharedLedger) and ledger.tasks is not None
             else None
         )
         skill = Skill(skill_id="fleet", name="Fleet", run=proxy, cost=True, sure=True, public=False)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,6 +26,8 @@ from fleetsim.agent.streams import Watch
 from fleetsim.agent.tasks import ClosingUpdate, Record, TaskFeed, TaskKey, status_at
 from fleetsim.ledger import LeaseLost, SharedLedger
 from fleetsim.ledger.bodies import decoder, encode, micros
+from fleetsim.ledger.interface import SharedTaskRows
+from fleetsim.ledger.records import CallRow, TaskRow
 from fleetsim.model.call import (
     Call,
     CancelTask,
@@ -40,9 +42,6 @@ from fleetsim.model.errors import RPC_ERRORS, InternalError, NotAccepting, RpcEr
 from fleetsim.model.event import ArtifactUpdate, StatusUpdate, TaskEvent
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Artifact, Part, Task, TextPart
 from fleetsim.runtime.workers import Workers
-
-if TYPE_CHECKING:  # its driver is an extra
-    from fleetsim.ledger.postgres.tasks import CallRow, SharedTaskRows, TaskRow
 
 log = logging.getLogger(__name__)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from fleetsim.events.request import Event
 from fleetsim.health.outcome_stats import OutcomeFacts
 from fleetsim.ledger.records import (
+    CallRow,
     CardSnapshot,
     EarlyWebhook,
     HubMember,
@@ -19,6 +20,7 @@ from fleetsim.ledger.records import (
     RequestNote,
     RunRecord,
     TakenOver,
+    TaskRow,
 )
 from fleetsim.model.work import Answer, Outcome, Question
 from fleetsim.request.records import QuestionRecord, QuestionState, RequestRecord
@@ -264,6 +266,42 @@ class Ledger(Protocol):
         ...
 
 
+class SharedTaskRows(Protocol):
+    """The A2A tasks of all hubs. Every method may raise NotAccepting or LeaseLost."""
+
+    async def save(self, rows: Sequence[tuple[Any, ...]], gone: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Insert or replace tasks of this hub, and delete some. Returns the saved ones that another hub owns by now."""
+        ...
+
+    async def adopt(self) -> list[TaskRow]:
+        """Own some tasks of hubs that have ended, as their rows are."""
+        ...
+
+    async def task(self, owner: str, task_id: str) -> TaskRow | None:
+        """A task of any hub."""
+        ...
+
+    async def places(self, *only: Any) -> list[tuple[int, tuple[str, str]]]:
+        """An owner's tasks that changed since a place, with a context id and a state or None, last changed first."""
+        ...
+
+    async def pass_on(self, owner: str, task_id: str, body: str) -> int:
+        """Record a call for the hub that owns the task; returns its number. Raises TaskNotFound."""
+        ...
+
+    async def reply(self, seq: int, reply: str) -> None:
+        """Record the reply to a call."""
+        ...
+
+    async def discard(self, seq: int) -> None:
+        """Delete a call whose reply was read, or that nobody waits for."""
+        ...
+
+    async def calls(self) -> list[CallRow]:
+        """The calls about tasks of this hub, and the replies to its own, oldest first."""
+        ...
+
+
 @runtime_checkable
 class SharedLedger(Ledger, Protocol):
     """A ledger that several hubs write. Entering it joins the fleet, leaving it hands all requests over.
@@ -274,6 +312,8 @@ class SharedLedger(Ledger, Protocol):
     """
 
     lease_s: float
+    tasks: SharedTaskRows | None = None
+    """The hub's own A2A tasks, if this ledger keeps them."""
 
     def require_lease(self) -> None:
         """Raise LeaseLost if the lease may have lapsed, by the clock of this process. Call it before a request, an

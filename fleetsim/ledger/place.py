@@ -59,6 +59,12 @@ class Place:
         user, port = f"{parts.username}@" if parts.username else "", f":{parts.port}" if parts.port else ""
         return f"postgresql://{user}{parts.hostname or 'localhost'}{port}{parts.path}"
 
+    def keys_damaged(self) -> ConfigError:
+        """The error for shared keys that cannot be used."""
+        deleted = f"`DELETE FROM {self.schema}.secrets`"
+        hint = f"stop the hubs, {deleted}, then start the first hub: it stores its own keys"
+        return ConfigError(f"the shared keys of {self} are damaged", hint=hint)
+
     def __str__(self) -> str:
         """The address and the schema, for people."""
         return f"{self.address} ({self.schema})"

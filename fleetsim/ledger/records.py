@@ -164,6 +164,27 @@ class PassedMessage(Struct, frozen=True, kw_only=True):
     seq: int = 0
 
 
+class TaskRow(NamedTuple):
+    """``changed`` is the place in the order of changes, of all hubs: microseconds of a clock."""
+
+    owner: str
+    task_id: str
+    context_id: str
+    state: str
+    changed: int
+    body: str
+
+
+class CallRow(NamedTuple):
+    """A call about a task of this hub, or with a ``reply`` one that this hub received."""
+
+    seq: int
+    owner: str
+    task_id: str
+    body: str
+    reply: str | None
+
+
 class TakenOver(Struct, frozen=True, kw_only=True):
     """Requests, ended requests and runs that this hub owns from now on, because their hub has left or lost its lease.
 

@@ -18,7 +18,7 @@ from fleetsim.ledger.interface import RECENT_MAX, LedgerLimits, SharedLedger
 from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres import verbs
 from fleetsim.ledger.postgres.storage import Storage, Verb, explain
-from fleetsim.ledger.postgres.tasks import SharedTaskRows
+from fleetsim.ledger.postgres.tasks import PostgresTaskRows
 from fleetsim.ledger.records import (
     CardSnapshot,
     EarlyWebhook,
@@ -55,7 +55,7 @@ class PostgresLedger(StoredLedger, SharedLedger):
     def __init__(self, storage: Storage, limits: LedgerLimits, *, lease_s: float) -> None:
         super().__init__(storage, limits)
         self.lease_s = lease_s
-        self.tasks = SharedTaskRows(storage, self._write, self._read)
+        self.tasks = PostgresTaskRows(storage, self._write, self._read)
 
     @property
     def limits(self) -> LedgerLimits:

@@ -66,25 +66,6 @@ class RowTotals:
     __hash__ = None  # type: ignore[assignment]
 
 
-async def move_ledger(source: str, target: str, now: datetime, *, name: str) -> dict[str, int]:
-    """Move between a file, or the file ``name`` of a folder, and an address in PostgreSQL; the rows by table.
-
-    Raises ConfigError as ``move_to_postgres``, and if not exactly one of the two is an address.
-    """
-    out = "://" in target
-    if out is ("://" in source):
-        raise ConfigError("one of the two must be a file, and the other postgresql://…", hint="see --help")
-    place, path = Place.read(target if out else source), _file(Path(source if out else target), name, must_exist=out)
-    return await (move_to_postgres(path, place, now) if out else move_to_file(place, path, now))
-
-
-def _file(given: Path, name: str, *, must_exist: bool) -> Path:
-    path = (given / name if given.is_dir() else given).resolve()
-    if not (path if must_exist else path.parent).exists():
-        raise ConfigError(f"{path if must_exist else path.parent} does not exist", hint="name the state folder")
-    return path
-
-
 async def move_to_postgres(path: Path, place: Place, now: datetime) -> dict[str, int]:
     """Move the ledger in the file into the schema; the rows by table.
 

@@ -106,16 +106,8 @@ async def shared(place: Place, name: str, mine: str, key: OctKey | None, *, hub:
             raise ValueError("it was sealed for another place")
         return (opened.plaintext or b"").decode()
     except (JoseError, ValueError) as error:
-        raise damaged(place) from error
+        raise place.keys_damaged() from error
 
 
 def _header(place: Place, name: str) -> dict[str, str]:
     return {"alg": "dir", "enc": "A256GCM", "fleet": place.schema, "name": name}
-
-
-def damaged(place: Place) -> ConfigError:
-    """The error for a secret that cannot be used."""
-    return ConfigError(
-        f"the shared keys of {place} are damaged",
-        hint=f"stop the hubs, `DELETE FROM {place.schema}.secrets`, then start the first hub: it stores its own keys",
-    )

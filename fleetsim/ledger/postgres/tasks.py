@@ -7,36 +7,17 @@ The bodies are the hub's (``hub.shared_tasks``).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from fleetsim.ledger.interface import SharedTaskRows
 from fleetsim.ledger.postgres.storage import Connection, Storage
 from fleetsim.ledger.postgres.verbs import columns, notify, storable
+from fleetsim.ledger.records import CallRow, TaskRow
 from fleetsim.model.errors import TaskNotFound
 
 
-class TaskRow(NamedTuple):
-    """``changed`` is the place in the order of changes, of all hubs: microseconds of a clock."""
-
-    owner: str
-    task_id: str
-    context_id: str
-    state: str
-    changed: int
-    body: str
-
-
-class CallRow(NamedTuple):
-    """A call about a task of this hub, or with a ``reply`` one that this hub received."""
-
-    seq: int
-    owner: str
-    task_id: str
-    body: str
-    reply: str | None
-
-
-class SharedTaskRows:
-    """The rows of all hubs, with the writes and reads of their ledger, which may raise NotAccepting or LeaseLost."""
+class PostgresTaskRows(SharedTaskRows):
+    """``write`` and ``read`` are those of the ledger."""
 
     def __init__(
         self, storage: Storage, write: Callable[..., Awaitable[Any]], read: Callable[..., Awaitable[list[Any]]]
@@ -44,20 +25,16 @@ class SharedTaskRows:
         self._storage, self._write, self._read = storage, write, read
 
     async def save(self, rows: Sequence[tuple[Any, ...]], gone: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Insert or replace tasks of this hub, and delete some. Returns the saved ones that another hub owns by now."""
         return set(await self._write(_save, (rows, gone), *(f"task {row[0]} {row[1]}" for row in (*rows, *gone))))
 
     async def adopt(self) -> list[TaskRow]:
-        """Own some tasks of hubs that have ended, as their rows are."""
         return list(await self._write(_adopt, None))
 
     async def task(self, owner: str, task_id: str) -> TaskRow | None:
-        """A task of any hub."""
         rows = await self._read(f"{_ROW} WHERE owner = $1 AND task_id = $2", owner, task_id)
         return TaskRow(*rows[0]) if rows else None
 
     async def places(self, *only: Any) -> list[tuple[int, tuple[str, str]]]:
-        """An owner's tasks that changed since a place, with a context id and a state or None, last changed first."""
         rows = await self._read(
             "SELECT changed, owner, task_id FROM a2a_tasks WHERE owner = $1 AND changed >= $2"
             " AND ($3::text IS NULL OR context_id = $3) AND ($4::text IS NULL OR state = $4) ORDER BY changed DESC",
@@ -66,22 +43,18 @@ class SharedTaskRows:
         return [(changed, (owner, task_id)) for changed, owner, task_id in rows]
 
     async def pass_on(self, owner: str, task_id: str, body: str) -> int:
-        """Record a call for the hub that owns the task; returns its number. Raises TaskNotFound."""
         seq: int | None = await self._write(_pass_on, (owner, storable(task_id), body))
         if seq is None:
             raise TaskNotFound
         return seq
 
     async def reply(self, seq: int, reply: str) -> None:
-        """Record the reply to a call."""
         await self._write(_reply, (seq, reply), "calls")
 
     async def discard(self, seq: int) -> None:
-        """Delete a call whose reply was read, or that nobody waits for."""
         await self._write(_discard, seq, "calls")
 
     async def calls(self) -> list[CallRow]:
-        """The calls about tasks of this hub, and the replies to its own, oldest first."""
         rows = await self._read(
             "SELECT seq, calls.owner, calls.task_id, calls.body, reply FROM a2a_calls AS calls"
             " JOIN a2a_tasks AS tasks USING (owner, task_id)"
