@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -90,6 +92,36 @@ def test_modules_that_pages_name_exist() -> None:
     ]
     assert len(named) > 20
     assert [f"{page.name}: {name}" for page, name in named if not (TOP / "fleetsim" / name).exists()] == []
+
+
+def _defined(path: Path) -> set[str]:
+    """The functions, classes, variables and arguments of a module, and the keywords that it passes."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
+                names.add(name)
+    return names
+
+
+def test_where_to_change_what_names_paths_and_what_they_define() -> None:
+    """In a row, a name belongs to the path before it."""
+    table = (TOP / "CONTRIBUTING.md").read_text().split("## Where to change what")[1].split("\n## ")[0]
+    rows = [line.split("|")[2] for line in table.splitlines() if line.startswith("| ")]
+    wrong, looked_up = [], 0
+    for row in rows:
+        defined: set[str] = set()
+        for name in re.findall(r"`([\w./]+)`", row):
+            path = next((path for folder in ("fleetsim", ".") if (path := TOP / folder / name).exists()), None)
+            if path is not None and path.suffix == ".py":
+                defined = _defined(path)
+            elif path is None and name not in defined:
+                wrong.append(name)
+            looked_up += 1
+    assert looked_up > 50
+    assert wrong == []
 
 
 def test_the_package_has_the_metadata_of_pyproject() -> None:
