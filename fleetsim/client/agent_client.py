@@ -80,10 +80,10 @@ class AgentClient:
     (decision 0012); ``rpc_url`` and ``card_url`` pin endpoint and card, at the same origin. Without a ``runtime``
     the client makes a real one and closes it at the end. ``transport`` replaces its way out: an
     ``httpx.AsyncClient`` with authentication, proxies and hooks of its own, an ``httpx.ASGITransport`` for an agent
-    in the same process (which hands a stream over when it has ended), or another Transport; it stays its owner's.
-    ``way`` says how connections are made; a credential of mutual TLS adds its certificate. ``auth_token`` is the
-    credential of a bearer token. ``dialect`` ("1.0", "0.3", "0.1") overrules the card, ``trust`` names its signers and
-    whether it must be signed. ``card`` is the one last discovered or adopted, ``card_at`` its address, "" if unknown.
+    in the same process (its streams arrive at their end), or another Transport. It stays its owner's, and a client of
+    httpx keeps fewer promises (decision 15). ``way`` says how connections are made; a credential of mutual TLS adds its
+    certificate. ``auth_token`` is a bearer token. ``dialect`` ("1.0", "0.3", "0.1") overrules the card, ``trust`` names
+    its signers and whether it must be signed. ``card`` is the last one discovered or adopted, ``card_at`` its address.
     """
 
     def __init__(

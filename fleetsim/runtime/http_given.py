@@ -3,8 +3,18 @@
 It keeps the promises of our own transport: deadlines, byte limits, decoding, no redirects, the same errors. The client
 keeps what it brings: authentication, headers, cookies, proxies and event hooks. It stays its owner's and is never
 closed here. httpx-sse decodes streams, from lines that were counted (decision 46). ``ASGITransport`` hands a stream
-over only when it has ended. Only our own transport can promise an address policy, a bound on interim responses, and an
-answer that comes before a large body was taken in.
+over only when it has ended.
+
+Only our own transport keeps these promises (``tests/runtime/test_http.py``):
+
+- A second answer that the server sends with the first one is never taken for the answer to the next request. A client
+  does not take it either if it keeps no connections: ``httpx.Limits(max_keepalive_connections=0)``.
+- A body whose length two readers can read in two ways is refused; h11 takes a repeated length, chunks beside a length
+  and a folded header.
+- Interim responses have a bound below the deadline.
+- An answer that arrives before a large body is sent ends the sending.
+- Reading a body after it was left raises ConnectionLost; of a client's body it ends.
+- An address policy applies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""What our own way out promises beside what every transport keeps (``test_transports``), on loopback sockets."""
+"""Promises about framing and connections, over each form of the transport, on loopback sockets.
+
+``ours_alone`` marks the promises that a client of httpx or httpx2 does not keep, each with the reason. The docstring of
+``runtime/http_given.py`` lists them. ``test_transports`` has the promises that every form keeps.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
+import httpx2
 import pytest
 from msgspec.structs import replace
 
@@ -14,43 +20,69 @@ from fleetsim.runtime import http
 from fleetsim.runtime.dialer import Dialer
 from fleetsim.runtime.http import HttpTransport
 from fleetsim.runtime.http_connection import PIECE_BYTES
-from fleetsim.runtime.ports import Limits, Request
+from fleetsim.runtime.http_given import as_transport
+from fleetsim.runtime.ports import Limits, Request, Transport
 from fleetsim.runtime.real import SystemResolver
 from tests.runtime.rawserver import Peer, raw_server
-from tests.runtime.ways_out import PATIENT, fails, post
+from tests.runtime.ways_out import FORMS, PATIENT, fails, post
 
 pytestmark = pytest.mark.sockets
 
 
 @pytest.fixture
-async def transport() -> AsyncIterator[HttpTransport]:
+async def pool() -> AsyncIterator[HttpTransport]:
     resolver = SystemResolver()
-    transport = HttpTransport(resolver=resolver)
-    yield transport
-    await transport.aclose()
+    made = HttpTransport(resolver=resolver)
+    yield made
+    await made.aclose()
     resolver.close()
 
 
+@pytest.fixture(params=[*FORMS.values()], ids=[*FORMS])
+async def transport(request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
+    async with request.param() as made:
+        yield made
+
+
+def ours_alone(why: str) -> pytest.MarkDecorator:
+    """Expects the test to fail over a client of httpx or httpx2, and to pass over our own transport."""
+    fails = pytest.mark.xfail(reason=why, strict=True)
+    params = [pytest.param(form, id=name, marks=() if name == "ours" else fails) for name, form in FORMS.items()]
+    return pytest.mark.parametrize("transport", params, indirect=True)
+
+
+SOON = replace(PATIENT, first_byte_s=3, total_s=3)
+
+NO_BOUND = "httpcore reads interim responses without an end, until the deadline"
+NO_ANSWER = "httpcore sends the whole body before it reads the answer"
+H11_READS = "h11 takes framing that RFC 9112 lets it take: a repeated length, chunks beside a length, a folded header"
+NEXT_ANSWER = "httpcore takes what comes behind an answer as the answer to the next request on the connection"
+BLANK = "h11 refuses a blank before the extension of a chunk"
+ENDS = "reading on after leaving ends the body, as if it were whole"
+
+
+@ours_alone(NO_BOUND)
 @pytest.mark.parametrize("interim", ["100 Continue", "103 Early Hints"])
-async def test_interim_responses_without_end_are_given_up(transport: HttpTransport, interim: str) -> None:
+async def test_interim_responses_without_end_are_given_up(transport: Transport, interim: str) -> None:
     async def handler(peer: Peer) -> None:
         for _ in range(200):
             await peer.send(f"HTTP/1.1 {interim}\r\n\r\n".encode() * 1_000)
         await peer.reply()
 
     async with raw_server(handler) as server:
-        error = await fails(transport, post(server.url))
+        error = await fails(transport, post(server.url, limits=SOON))
         assert isinstance(error, LimitReached)
         assert "interim responses" in str(error)
         assert await server.requests[0].left()
 
 
-async def test_an_answer_before_the_upload_was_read_does_not_hang(transport: HttpTransport) -> None:
+@ours_alone(NO_ANSWER)
+async def test_an_answer_before_the_upload_was_read_does_not_hang(transport: Transport) -> None:
     async def early(peer: Peer) -> None:
         await peer.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         await asyncio.sleep(20)
 
-    request = Request(method="POST", url="", body=b"x" * 8_000_000, limits=PATIENT)
+    request = Request(method="POST", url="", body=b"x" * 8_000_000, limits=SOON)
     async with raw_server(early, on_connect=early) as server:
         async with asyncio.timeout(60):
             reply = await transport.exchange(replace(request, url=server.url))
@@ -110,7 +142,7 @@ async def test_open_streams_do_not_hold_up_short_calls() -> None:
     resolver.close()
 
 
-async def test_closing_ends_what_is_under_way_and_refuses_what_comes_after(transport: HttpTransport) -> None:
+async def test_closing_ends_what_is_under_way_and_refuses_what_comes_after(pool: HttpTransport) -> None:
     arrived = asyncio.Event()
 
     async def handler(peer: Peer) -> None:
@@ -118,11 +150,11 @@ async def test_closing_ends_what_is_under_way_and_refuses_what_comes_after(trans
         await peer.left()
 
     async with raw_server(handler) as server:
-        under_way = asyncio.get_running_loop().create_task(fails(transport, post(server.url, limits=Limits())))
+        under_way = asyncio.get_running_loop().create_task(fails(pool, post(server.url, limits=Limits())))
         await arrived.wait()
-        await transport.aclose()
+        await pool.aclose()
         assert isinstance(await under_way, TransportError)
-        after = await fails(transport, post(server.url))
+        after = await fails(pool, post(server.url))
         assert isinstance(after, Unreachable)
         assert "closed" in str(after)
 
@@ -133,11 +165,7 @@ async def test_closing_ends_what_is_under_way_and_refuses_what_comes_after(trans
 @pytest.mark.parametrize(
     "framing",
     [
-        b"Content-Length: 2\r\nTransfer-Encoding: chunked",
-        b"Transfer-Encoding: chunked\r\nContent-Length: 2",
         b"Content-Length: 2\r\nContent-Length: 3",
-        b"Content-Length: 2\r\nContent-Length: 2",
-        b"Content-Length: 2, 2",
         b"Content-Length: +2",
         b"Content-Length: 0x2",
         b"Content-Length: 99999999999999999999999",
@@ -147,13 +175,16 @@ async def test_closing_ends_what_is_under_way_and_refuses_what_comes_after(trans
         b"Transfer-Encoding: identity",
         b"Transfer-Encoding: xchunked",
         b"Content-Length : 2",
-        b"X: a\r\n b\r\nContent-Length: 2",
         b"X\x00: a\r\nContent-Length: 2",
     ],
 )
 async def test_a_body_whose_length_two_readers_could_take_differently_is_refused(
-    transport: HttpTransport, framing: bytes
+    transport: Transport, framing: bytes
 ) -> None:
+    await refuses(transport, framing)
+
+
+async def refuses(transport: Transport, framing: bytes) -> None:
     async def handler(peer: Peer) -> None:
         await peer.send(b"HTTP/1.1 200 OK\r\n" + framing + b"\r\n\r\n2\r\nok\r\n0\r\n\r\n")
 
@@ -163,14 +194,48 @@ async def test_a_body_whose_length_two_readers_could_take_differently_is_refused
             await server.gone.wait()
 
 
+@ours_alone(H11_READS)
+@pytest.mark.parametrize(
+    "framing",
+    [
+        b"Content-Length: 2\r\nTransfer-Encoding: chunked",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 2",
+        b"Content-Length: 2\r\nContent-Length: 2",
+        b"Content-Length: 2, 2",
+        b"X: a\r\n b\r\nContent-Length: 2",
+    ],
+)
+async def test_framing_that_a_lenient_reader_takes_is_refused(transport: Transport, framing: bytes) -> None:
+    await refuses(transport, framing)
+
+
 FORGED = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged"
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.05])
+@ours_alone(NEXT_ANSWER)
 @pytest.mark.parametrize("more", [FORGED, FORGED[:20], b"junk", b"0"])
-async def test_what_comes_behind_an_answer_is_never_the_answer_to_another_request(
-    transport: HttpTransport, more: bytes, after_s: float
+async def test_bytes_sent_with_an_answer_are_not_the_answer_to_another_request(
+    transport: Transport, more: bytes
 ) -> None:
+    await answered_twice(transport, more, 0)
+
+
+@pytest.mark.parametrize("more", [FORGED, FORGED[:20], b"junk", b"0"])
+async def test_bytes_sent_after_an_answer_are_not_the_answer_to_another_request(
+    transport: Transport, more: bytes
+) -> None:
+    await answered_twice(transport, more, 0.05)
+
+
+@pytest.mark.parametrize("library", [httpx, httpx2], ids=["httpx", "httpx2"])
+async def test_a_client_that_keeps_no_connections_takes_no_forged_answer(library: Any) -> None:
+    async with library.AsyncHTTPTransport(limits=library.Limits(max_keepalive_connections=0)) as given:
+        await answered_twice(as_transport(given), FORGED, 0)
+
+
+async def answered_twice(transport: Transport, more: bytes, after_s: float) -> None:
+    """Two requests in turn; ``more`` comes behind the first answer, ``after_s`` later."""
+
     async def handler(peer: Peer) -> None:
         behind = more if len(server.requests) == 1 else b""
         await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" + (b"" if after_s else behind))
@@ -186,7 +251,7 @@ async def test_what_comes_behind_an_answer_is_never_the_answer_to_another_reques
 
 
 @pytest.mark.parametrize("opening", [b"2;x=", b"2\r\nok\r\n0\r\nX: ", b"2\r\nok\r\n0\r\nX"])
-async def test_a_chunks_extensions_and_trailers_are_bounded(transport: HttpTransport, opening: bytes) -> None:
+async def test_a_chunks_extensions_and_trailers_are_bounded(transport: Transport, opening: bytes) -> None:
     async def handler(peer: Peer) -> None:
         await peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + opening)
         while True:
@@ -198,7 +263,8 @@ async def test_a_chunks_extensions_and_trailers_are_bounded(transport: HttpTrans
         assert await server.requests[0].left()
 
 
-async def test_a_hundred_trailers_pass_and_are_no_headers(transport: HttpTransport) -> None:
+@ours_alone(BLANK)
+async def test_a_hundred_trailers_pass_and_are_no_headers(transport: Transport) -> None:
     trailers = b"".join(b"X-%d: 1\r\n" % n for n in range(100))
 
     async def handler(peer: Peer) -> None:
@@ -214,7 +280,7 @@ async def test_a_hundred_trailers_pass_and_are_no_headers(transport: HttpTranspo
         assert isinstance(await fails(transport, post(server.url + "/more")), LimitReached)
 
 
-async def test_an_answer_to_head_has_no_body_whatever_its_length_says(transport: HttpTransport) -> None:
+async def test_an_answer_to_head_has_no_body_whatever_its_length_says(transport: Transport) -> None:
     async def handler(peer: Peer) -> None:
         await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n")
 
@@ -224,7 +290,7 @@ async def test_an_answer_to_head_has_no_body_whatever_its_length_says(transport:
             assert (reply.status, reply.body, reply.headers["content-length"]) == (200, b"", "6")
 
 
-async def test_lines_may_end_without_a_carriage_return(transport: HttpTransport) -> None:
+async def test_lines_may_end_without_a_carriage_return(transport: Transport) -> None:
     async def handler(peer: Peer) -> None:
         await peer.send(b"HTTP/1.1 200 OK\nContent-Length: 2\nX-Empty:\n\nok")
 
@@ -233,7 +299,7 @@ async def test_lines_may_end_without_a_carriage_return(transport: HttpTransport)
         assert (reply.body, reply.headers["x-empty"]) == (b"ok", "")
 
 
-async def test_a_response_that_nobody_reads_holds_its_sender_back(transport: HttpTransport) -> None:
+async def test_a_response_that_nobody_reads_holds_its_sender_back(transport: Transport) -> None:
     sent, piece = 0, b"x" * 65_536
 
     async def handler(peer: Peer) -> None:
@@ -258,7 +324,7 @@ async def test_a_response_that_nobody_reads_holds_its_sender_back(transport: Htt
 
 
 async def test_a_connection_that_is_closed_before_anything_was_sent_is_unreachable(
-    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
+    pool: HttpTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dial = Dialer.dial
 
@@ -274,11 +340,11 @@ async def test_a_connection_that_is_closed_before_anything_was_sent_is_unreachab
     monkeypatch.setattr(Dialer, "dial", dial_and_look_away)
     async with await asyncio.start_server(close, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        assert isinstance(await fails(transport, post(f"http://127.0.0.1:{port}")), Unreachable)
+        assert isinstance(await fails(pool, post(f"http://127.0.0.1:{port}")), Unreachable)
 
 
 async def test_a_connection_is_kept_for_its_next_request_and_no_longer(
-    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
+    pool: HttpTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "KEEP_ALIVE_S", 0.2)
 
@@ -287,17 +353,17 @@ async def test_a_connection_is_kept_for_its_next_request_and_no_longer(
 
     async with raw_server(handler) as server:
         for _ in range(2):
-            await transport.exchange(post(server.url))
+            await pool.exchange(post(server.url))
         assert server.connections == 1
         async with asyncio.timeout(60):
             await server.gone.wait()  # closed by us, without another request
-        await transport.exchange(post(server.url))
+        await pool.exchange(post(server.url))
         assert server.connections == 2
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.0 200 OK\r\n", b"HTTP/1.1 200 OK\r\nConnection: close\r\n"])
 async def test_a_server_that_will_close_gets_no_other_request_on_that_connection(
-    transport: HttpTransport, answer: bytes
+    transport: Transport, answer: bytes
 ) -> None:
     async def handler(peer: Peer) -> None:
         await peer.send(answer + b"Content-Length: 2\r\n\r\nok")
@@ -308,7 +374,7 @@ async def test_a_server_that_will_close_gets_no_other_request_on_that_connection
         assert server.connections == 2
 
 
-async def test_a_connection_serves_again_after_a_large_upload(transport: HttpTransport) -> None:
+async def test_a_connection_serves_again_after_a_large_upload(transport: Transport) -> None:
     async def handler(peer: Peer) -> None:
         await peer.reply()
 
@@ -318,18 +384,19 @@ async def test_a_connection_serves_again_after_a_large_upload(transport: HttpTra
         assert server.connections == 1
 
 
-async def test_a_connection_whose_upload_was_broken_off_is_not_used_again(transport: HttpTransport) -> None:
+@ours_alone(NO_ANSWER)
+async def test_a_connection_whose_upload_was_broken_off_is_not_used_again(transport: Transport) -> None:
     async def early(peer: Peer) -> None:
         await peer.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
         assert await peer.left()
 
     async with raw_server(early, on_connect=early) as server:
         for number in (1, 2):
-            reply = await transport.exchange(replace(post(server.url), body=b"x" * 8_000_000))
+            reply = await transport.exchange(replace(post(server.url, limits=SOON), body=b"x" * 8_000_000))
             assert (reply.status, server.connections) == (413, number)
 
 
-async def test_a_sender_waits_for_a_reader_who_does_not_read(transport: HttpTransport) -> None:
+async def test_a_sender_waits_for_a_reader_who_does_not_read(transport: Transport) -> None:
     sent = 0
 
     async def handler(peer: Peer) -> None:
@@ -351,7 +418,8 @@ async def test_a_sender_waits_for_a_reader_who_does_not_read(transport: HttpTran
             assert await anext(incoming.chunks), "and goes on when he does"
 
 
-async def test_a_body_that_is_read_on_after_it_was_left_is_a_lost_connection(transport: HttpTransport) -> None:
+@ours_alone(ENDS)
+async def test_a_body_that_is_read_on_after_it_was_left_is_a_lost_connection(transport: Transport) -> None:
     async def handler(peer: Peer) -> None:
         await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
         await peer.left()
@@ -364,7 +432,7 @@ async def test_a_body_that_is_read_on_after_it_was_left_is_a_lost_connection(tra
 
 
 @pytest.mark.parametrize("size", [256 * 1024, 256 * 1024 + 1, 3_000_000])
-async def test_a_large_answer_comes_whole_and_its_connection_serves_again(transport: HttpTransport, size: int) -> None:
+async def test_a_large_answer_comes_whole_and_its_connection_serves_again(transport: Transport, size: int) -> None:
     body = bytes(n % 251 for n in range(size))
 
     async def handler(peer: Peer) -> None:
@@ -377,7 +445,7 @@ async def test_a_large_answer_comes_whole_and_its_connection_serves_again(transp
         assert server.connections == 1
 
 
-async def test_a_large_answer_that_stops_half_way_ends_at_the_total_deadline(transport: HttpTransport) -> None:
+async def test_a_large_answer_that_stops_half_way_ends_at_the_total_deadline(transport: Transport) -> None:
     async def handler(peer: Peer) -> None:
         await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n" + b"x" * 1_000_000)
         await peer.left()

@@ -11,7 +11,6 @@ import logging
 import socket
 import time
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -28,15 +27,14 @@ from fleetsim.model.errors import (
 from fleetsim.runtime.ports import Limits, Transport
 from tests.runtime.codings import CODINGS, encoded, flushing
 from tests.runtime.rawserver import Handler, Peer, raw_server
-from tests.runtime.ways_out import FAST, PATIENT, fails, over_httpx, over_httpx2, over_ours, post
+from tests.runtime.ways_out import FAST, FORMS, PATIENT, fails, post
 
 pytestmark = pytest.mark.sockets
 
 
-@pytest.fixture(params=[over_ours, over_httpx, over_httpx2], ids=["ours", "httpx", "httpx2"])
+@pytest.fixture(params=[*FORMS.values()], ids=[*FORMS])
 async def transport(request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
-    form: Any = request.param
-    async with form() as made:
+    async with request.param() as made:
         yield made
 
 

@@ -37,6 +37,9 @@ async def over_httpx2() -> AsyncIterator[Transport]:
         yield as_transport(given)
 
 
+FORMS = {"ours": over_ours, "httpx": over_httpx, "httpx2": over_httpx2}
+
+
 def post(url: str, *, limits: Limits = PATIENT, streaming: bool = False, **headers: str) -> Request:
     return Request(method="POST", url=url, headers=headers, body=b'{"a":1}', limits=limits, streaming=streaming)
 
