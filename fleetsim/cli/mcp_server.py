@@ -1,14 +1,14 @@
 """The hub's tools as an MCP server: one session on stdio with one key, or over streamable HTTP, each call with its own.
 
-The hub's own key may do everything, and a model acts on its input: that key is refused without ``admin``, and a key
-that the hub does not know has no effect. Over HTTP each request is independent, so there is no session to steal. This
-module imports the MCP package; it needs the extra ``mcp``.
+The hub's own key may do everything, and a model acts on its input: that key is refused without ``admin``. Over HTTP a
+key that the hub does not know gets 401, so that a client learns it from its first call. Each request is independent,
+so there is no session to steal. This module imports the MCP package; it needs the extra ``mcp``.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -30,7 +30,7 @@ from fleetsim.client.hub_client import HubClient
 from fleetsim.client.hub_tools import ARGUMENTS_BYTES_MAX, ToolResult, tools
 from fleetsim.hub.http import BODY_S, hosts_of, judge_host, judge_origin
 from fleetsim.hub.keys import API_KEY_HEADER, KEY
-from fleetsim.model.errors import ConfigError, FleetsimError
+from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError
 from fleetsim.model.limits import ENVELOPE_BYTES
 from fleetsim.model.parts import ListedPart, content_of
 from fleetsim.model.text import one_line
@@ -69,10 +69,7 @@ _Call: TypeAlias = Coroutine[Any, Any, ToolResult]
 def mcp_server(
     hub_of: Callable[[Any], HubClient], *, admin: bool, charged: Callable[[Any, _Call], _Call] = lambda _, call: call
 ) -> Server[Any]:
-    """The tools; ``hub_of`` gives the hub as whoever makes a request (None on stdio) reaches it.
-
-    ``charged`` has a call charged to the key of its request, which the hub has accepted.
-    """
+    """The tools; ``hub_of`` returns the hub for a request (None on stdio). ``charged`` charges a call to its key."""
 
     async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
         return types.ListToolsResult(
@@ -135,21 +132,21 @@ async def serving_http(
         near = "127.0.0.1" if host in {"", "0.0.0.0", "::"} else f"[{host}]" if ":" in host else host
         origin = f"http://{near}:{listener.getsockname()[1]}"
         hosts = hosts_of(origin) | {name.lower() for name in allow_hosts}
-        known, accounts = dict[str, str](), Accounts(runtime)
+        accounts = Accounts(runtime)
 
         def charged(request: Any, call: _Call) -> _Call:
-            owner = known.setdefault(_key_of(request.headers), f"key {len(known) + 1}")
-            return accounts.charged(owner, call)
+            return accounts.charged(app.account_of(_key_of(request.headers)), call)
 
         server = mcp_server(lambda request: hub_of_key(_key_of(request.headers)), admin=admin, charged=charged)
         size = ARGUMENTS_BYTES_MAX + ENVELOPE_BYTES
         manager = StreamableHTTPSessionManager(server, stateless=True, json_response=True, max_request_body_size=size)
         app = McpGuard(
             Starlette(routes=[Route(PATH, StreamableHTTPASGIApp(manager))]),
+            runtime=runtime,
+            hub_of_key=hub_of_key,
             hosts=hosts,
             bodies=BodyReader(bytes_max=size, seconds=BODY_S),
             accounts=accounts,
-            known=known,
         )
         async with manager.run(), serving(app, ServerLimits(), listener, what="the MCP server"):
             yield origin + PATH
@@ -157,35 +154,64 @@ async def serving_http(
         listener.close()
 
 
-class McpGuard:
-    """ASGI middleware in front of MCP: our Host and Origin alone, one address, one method, and a key.
+KNOWN_S = 60.0
+"""The hub is asked again about a key that it accepted after this long: a key may be withdrawn."""
+STRANGERS = "keys that the hub has not accepted"
 
-    Each key that the hub has accepted (``known``, with its name) has an account; all other keys share one.
+
+class McpGuard:
+    """ASGI middleware in front of MCP: our Host and Origin alone, one address, one method, and a key of the hub.
+
+    Each key that the hub has accepted has an account; all other keys share one.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         *,
+        runtime: Runtime,
+        hub_of_key: Callable[[str], HubClient],
         hosts: frozenset[str],
         bodies: BodyReader,
         accounts: Accounts,
-        known: Mapping[str, str],
     ) -> None:
-        self._app = app
-        self._hosts, self._bodies, self._accounts, self._known = hosts, bodies, accounts, known
+        self._app, self._clock, self._hub_of_key = app, runtime.clock, hub_of_key
+        self._hosts, self._bodies, self._accounts = hosts, bodies, accounts
+        self._names: dict[str, str] = {}
+        self._accepted: dict[str, float] = {}  # until when the hub's word about a key counts
+
+    def account_of(self, key: str) -> str:
+        """The name of the account of a key."""
+        return self._names.get(key, STRANGERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         try:
-            owner = self._known.get(self._judge(scope), "keys that the hub has not accepted")
-            await self._accounts.serve(owner, self._read, scope, receive, send)
+            key = self._judge(scope)
+            if self._clock.monotonic() >= self._accepted.get(key, 0.0):
+                await self._accounts.charged(self.account_of(key), self._ask_hub(key))
+            inner = {**scope, "path": PATH, "raw_path": PATH.encode()}
+            await self._accounts.serve(self.account_of(key), self._read, inner, receive, send)
         except Refusal as refusal:
-            body = {"error": str(refusal), **({"hint": refusal.hint} if refusal.hint else {})}
+            pause = refusal.headers.get("retry-after")  # in words too: MCP clients hide the header
+            body = {"error": f"{refusal}; try again in {pause} s" if pause else str(refusal)}
+            if hint := "start fleetsim mcp with --allow-host HOST" if refusal.status == 421 else refusal.hint:
+                body["hint"] = hint
             answer = JSONResponse(body, refusal.status, {**refusal.headers, "Cache-Control": "no-store"})
             await answer(scope, receive, send)
+
+    async def _ask_hub(self, key: str) -> None:
+        """Raises Refusal if the hub refuses the key. Without a hub the tools report what is wrong."""
+        try:
+            await self._hub_of_key(key).whoami()
+        except AuthRefused:
+            raise _unauthorized("the hub does not know this key") from None
+        except FleetsimError:
+            return
+        self._names.setdefault(key, f"key {len(self._names) + 1}")
+        self._accepted[key] = self._clock.monotonic() + KNOWN_S
 
     async def _read(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the whole body within our limits, and hand it on."""
@@ -202,7 +228,7 @@ class McpGuard:
         """Returns the request's key. Raises Refusal."""
         judge_host(scope["headers"], self._hosts)
         judge_origin(scope["headers"], self._hosts)
-        if scope["path"] != PATH:
+        if scope["path"].removesuffix("/") != PATH:
             raise Refusal(404, "NOT_FOUND", f"the tools are at {PATH}")
         key = _key_of(Headers(scope=scope))
         if scope["method"] != "POST":
@@ -215,6 +241,10 @@ def _key_of(headers: Headers) -> str:
     bearers = [value.partition(" ") for value in headers.getlist("authorization")]
     given = [*headers.getlist(API_KEY_HEADER), *(key for scheme, _, key in bearers if scheme.lower() == "bearer")]
     if len(given) != 1 or not KEY.fullmatch(given[0].strip()):
-        hint = "send the agent's key as Authorization: Bearer or X-API-Key"
-        raise Refusal(401, "UNAUTHORIZED", "Unauthorized", hint=hint, headers={"WWW-Authenticate": "Bearer"})
+        raise _unauthorized("Unauthorized")
     return given[0].strip()
+
+
+def _unauthorized(why: str) -> Refusal:
+    hint = "send the agent's key as Authorization: Bearer or X-API-Key"
+    return Refusal(401, "UNAUTHORIZED", why, hint=hint, headers={"WWW-Authenticate": "Bearer"})

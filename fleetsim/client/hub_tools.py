@@ -6,6 +6,7 @@ both are bounded, and neither is trusted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Protocol, TypeAlias
@@ -16,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from fleetsim.api.bodies import Parts, read
 from fleetsim.api.part_rows import part_notes
 from fleetsim.client.results import ChatResponse
-from fleetsim.model.errors import ConfigError, FleetsimError
+from fleetsim.model.errors import ConfigError, FleetsimError, HttpRefused
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.parts import LISTED_MAX, ListedPart, content_of
 from fleetsim.model.text import escape, neutralise, one_line
@@ -44,8 +45,10 @@ class ToolResult:
 
     @classmethod
     def of_error(cls, error: FleetsimError) -> ToolResult:
-        """The error and the next step."""
+        """The error and the next step, with the seconds to wait: no MCP client shows ``Retry-After``."""
         following = f"\nNext: {one_line(error.hint, 500)}" if error.hint else ""
+        if isinstance(error, HttpRefused) and error.retry_after_s:
+            following += f"\nTry again in {math.ceil(error.retry_after_s)} s."
         return cls(text=f"Error: {one_line(str(error), 1_000)}{following}", is_error=True)
 
 

@@ -23,12 +23,13 @@ from fleetsim.agent import Agent
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.cli.mcp_server import PATH, serving_http
 from fleetsim.client import HubClient
-from fleetsim.client.hub_tools import tools
+from fleetsim.client.hub_tools import ToolResult, tools
 from fleetsim.fleet.settings import AgentEntry, FleetConfig
 from fleetsim.hub.keys import AgentKeys
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
 from fleetsim.ledger.sqlite import open_ledger
+from fleetsim.model.errors import HttpRefused
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
@@ -340,8 +341,9 @@ async def test_the_hubs_own_key_over_http_does_nothing_unless_it_is_meant(tmp_pa
 async def test_a_forged_host_or_origin_and_a_request_without_one_key_come_to_no_tool(
     headers: dict[str, str], status: int
 ) -> None:
-    def nobody(_: str) -> HubClient:
-        raise AssertionError("no hub is asked")
+    def nobody(key: str) -> HubClient:
+        assert status in {200, 400}, "a request that is refused reaches no hub"
+        return HubClient("http://127.0.0.1:1", api_key=key, runtime=runtime)
 
     async with (
         running_runtime() as runtime,
@@ -356,6 +358,27 @@ async def test_a_forged_host_or_origin_and_a_request_without_one_key_come_to_no_
             assert (await http.get(url, headers=sent)).status_code == 405
             assert (await http.delete(url, headers=sent)).status_code == 405
             assert (await http.post(url.replace(PATH, "/"), json=INITIALIZE, headers=sent)).status_code == 404
+            assert (await http.post(f"{url}/", json=INITIALIZE, headers=sent)).status_code == 200
+        if status == 421:
+            assert "--allow-host" in reply.json()["hint"]
+
+
+async def test_a_key_that_the_hub_does_not_know_gets_401_for_every_call(tmp_path: Path) -> None:
+    sent = {"accept": "application/json, text/event-stream", "x-api-key": "k" * 32}
+    async with (
+        ground(tmp_path) as at,
+        serving_http(at.client, at.runtime, host="127.0.0.1", port=0, admin=False) as url,
+        httpx.AsyncClient(headers=sent) as http,
+    ):
+        replies = [await http.post(url, json={**INITIALIZE, "method": m}) for m in ("initialize", "tools/list")]
+        known = await http.post(url, json=INITIALIZE, headers={"x-api-key": QUINN})
+    assert [reply.status_code for reply in replies] == [401, 401]
+    assert known.status_code == 200
+
+
+def test_an_error_over_a_limit_has_the_seconds_in_its_text() -> None:
+    error = HttpRefused("over the limit", status=429, retry_after_s=6.2)
+    assert "7 s" in ToolResult.of_error(error).text
 
 
 def test_other_machines_reach_it_only_if_that_is_meant(tmp_path: Path) -> None:
