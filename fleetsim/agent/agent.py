@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import reduce
-from pathlib import Path
-from typing import Any, cast, overload
+from typing import Any, Unpack, cast, overload
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -18,32 +17,27 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fleetsim.agent.card_signer import CardSigner
 from fleetsim.agent.durable import TaskFile
 from fleetsim.agent.endpoints import KEYS_PATH, CardEndpoint, HttpJsonEndpoint, RpcEndpoint, build_card
-from fleetsim.agent.guard import Authenticator, RequestGuard, json_response
-from fleetsim.agent.limits import AgentLimits
+from fleetsim.agent.guard import RequestGuard, json_response
 from fleetsim.agent.notify import PushSender
-from fleetsim.agent.operations import BEHAVIOURS, DialectBehaviour, Operations
+from fleetsim.agent.operations import Operations
 from fleetsim.agent.runner import Runner
 from fleetsim.agent.service import Service
-from fleetsim.agent.settings import CARD_PATHS, AgentSettings, Keeping
-from fleetsim.agent.skills import AnyFunction, Skill, SkillChoice, choose_skill, make_skill
+from fleetsim.agent.settings import CARD_PATHS, AgentOptions, AgentSettings
+from fleetsim.agent.skills import AnyFunction, Skill, make_skill
 from fleetsim.agent.store import Store
-from fleetsim.agent.tasks import Record, TaskKey, TaskMove
+from fleetsim.agent.tasks import Record, TaskKey
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import ConfigError, MethodNotFound
-from fleetsim.model.task import JsonObject, TaskState
+from fleetsim.model.task import TaskState
 from fleetsim.runtime import server
 from fleetsim.runtime.collector import tune_gc
 from fleetsim.runtime.limits import Breaker, TokenBucket
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
-from fleetsim.runtime.webhook import WebhookSender
 from fleetsim.runtime.workers import Workers
 from fleetsim.wire import jsonrpc
-from fleetsim.wire.dialect import OVER_JSON_RPC
-from fleetsim.wire.json import present
 
 log = logging.getLogger(__name__)
 
@@ -87,87 +81,11 @@ class Agent:
     """
 
     def __init__(
-        self,
-        name: str,
-        *,
-        description: str = "",
-        version: str = "1.0.0",
-        skills: Iterable[Skill] = (),
-        default_skill: str | None = None,
-        choose: SkillChoice = choose_skill,
-        runtime: Runtime | Runtimes = running_runtime,
-        api_key: str | None = None,
-        api_keys: Mapping[str, str] | None = None,
-        bearer: str | None = None,
-        bearers: Mapping[str, str] | None = None,
-        allow_webhook: Iterable[str] = (),
-        dialects: Iterable[str] = OVER_JSON_RPC,
-        behaviours: Mapping[str, DialectBehaviour] = BEHAVIOURS,
-        send_wait_s: float | None = None,
-        repeat_artifact: bool | None = None,
-        url: str | None = None,
-        path: str = "/a2a",
-        rest: bool = True,
-        streaming: bool = True,
-        push_notifications: bool = True,
-        state_transition_history: bool = False,
-        drop_failed_webhooks: bool = False,
-        webhook_sender: Callable[..., WebhookSender] = WebhookSender,
-        organization: str | None = None,
-        provider_url: str | None = None,
-        documentation_url: str | None = None,
-        input_modes: Iterable[str] | None = None,
-        output_modes: Iterable[str] = ("text/plain",),
-        state: Path | str | Keeping | None = None,
-        sign_key: Path | str | None = None,
-        limits: AgentLimits | None = None,
-        interceptors: Iterable[Callable[[Operations], Operations]] = (),
-        middleware: Iterable[Callable[[ASGIApp], ASGIApp]] = (),
-        offers: Callable[[], Iterable[Skill]] | None = None,
-        callers: Authenticator | None = None,
-        task_metadata: Callable[[], JsonObject] = dict,
-        listeners: Iterable[Callable[[TaskMove], None]] = (),
-        resumes: bool = False,
+        self, name: str, *, runtime: Runtime | Runtimes = running_runtime, **settings: Unpack[AgentOptions]
     ) -> None:
         self._runtime = runtime
         self._served: ASGIApp | None = None
-        older = present(wait_s=send_wait_s, repeats_artifact=repeat_artifact)
-        self._settings = AgentSettings(
-            name=name,
-            description=description,
-            version=version,
-            skills=tuple(skills),
-            default_skill=default_skill,
-            choose=choose,
-            dialects=tuple(dialects),
-            behaviours={**behaviours, "0.3": replace(behaviours["0.3"], **older)},
-            url=url,
-            path=path,
-            rest=rest,
-            streaming=streaming,
-            push_notifications=push_notifications,
-            state_transition_history=state_transition_history,
-            drop_failed_webhooks=drop_failed_webhooks,
-            webhook_sender=webhook_sender,
-            api_keys=_callers(api_key, api_keys),
-            bearers=_callers(bearer, bearers),
-            allow_webhook=tuple(allow_webhook),
-            organization=organization,
-            provider_url=provider_url,
-            documentation_url=documentation_url,
-            input_modes=None if input_modes is None else tuple(input_modes),
-            output_modes=tuple(output_modes),
-            state=Path(state) if isinstance(state, str) else state,
-            signer=CardSigner.of_file(Path(sign_key)) if sign_key else None,
-            limits=limits or AgentLimits(),
-            interceptors=tuple(interceptors),
-            middleware=tuple(middleware),
-            offers=offers,
-            callers=callers,
-            task_metadata=task_metadata,
-            listeners=tuple(listeners),
-            resumes=resumes,
-        )
+        self._settings = AgentSettings.of(name, settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The agent as an ASGI application of its own, for ``uvicorn my_module:agent`` or a transport in process.
@@ -279,10 +197,6 @@ class Agent:
         copy = Agent(settings.name, runtime=runtime)
         copy._settings = settings
         return copy
-
-
-def _callers(one: str | None, named: Mapping[str, str] | None) -> dict[str, str]:
-    return {**({} if one is None else {"caller": one}), **(named or {})}
 
 
 Runtimes = Callable[[], AbstractAsyncContextManager[Runtime]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 from starlette.types import ASGIApp
 
@@ -14,14 +14,14 @@ from fleetsim.agent.durable import TaskWriter
 from fleetsim.agent.guard import Authenticator
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.operations import BEHAVIOURS, DialectBehaviour, Operations
-from fleetsim.agent.skills import Skill, SkillChoice
+from fleetsim.agent.skills import Skill, SkillChoice, choose_skill
 from fleetsim.agent.tasks import Record, TaskKey, TaskMove
-from fleetsim.model.errors import (
-    ConfigError,
-)
+from fleetsim.model.errors import ConfigError
 from fleetsim.model.task import JsonObject
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.webhook import WebhookSender
+from fleetsim.wire.dialect import OVER_JSON_RPC
+from fleetsim.wire.json import present
 
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 
@@ -29,18 +29,23 @@ Keeping: TypeAlias = Callable[[Callable[[TaskKey], Record]], TaskWriter]
 """Makes the keeper of an agent's tasks; it is given a function that reads a task as it is now."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSettings:
-    """One agent's settings. Secrets are kept out of every repr; see ``Agent`` for what each means, and for defaults."""
+class AgentOptions(TypedDict, total=False):
+    """The arguments of ``Agent``, beside its name and runtime."""
 
-    name: str
     description: str
     version: str
-    skills: tuple[Skill, ...]
+    skills: Iterable[Skill]
     default_skill: str | None
     choose: SkillChoice
-    dialects: tuple[str, ...]
+    api_key: str | None
+    api_keys: Mapping[str, str] | None
+    bearer: str | None
+    bearers: Mapping[str, str] | None
+    allow_webhook: Iterable[str]
+    dialects: Iterable[str]
     behaviours: Mapping[str, DialectBehaviour]
+    send_wait_s: float | None
+    repeat_artifact: bool | None
     url: str | None
     path: str
     rest: bool
@@ -49,24 +54,85 @@ class AgentSettings:
     state_transition_history: bool
     drop_failed_webhooks: bool
     webhook_sender: Callable[..., WebhookSender]
-    api_keys: Mapping[str, str] = field(repr=False)
-    bearers: Mapping[str, str] = field(repr=False)
-    allow_webhook: tuple[str, ...]
     organization: str | None
     provider_url: str | None
     documentation_url: str | None
-    input_modes: tuple[str, ...] | None
-    output_modes: tuple[str, ...]
-    state: Path | Keeping | None
-    signer: CardSigner | None
-    limits: AgentLimits
-    interceptors: tuple[Callable[[Operations], Operations], ...]
-    middleware: tuple[Callable[[ASGIApp], ASGIApp], ...]
+    input_modes: Iterable[str] | None
+    output_modes: Iterable[str]
+    state: Path | str | Keeping | None
+    sign_key: Path | str | None
+    limits: AgentLimits | None
+    interceptors: Iterable[Callable[[Operations], Operations]]
+    middleware: Iterable[Callable[[ASGIApp], ASGIApp]]
     offers: Callable[[], Iterable[Skill]] | None
     callers: Authenticator | None
     task_metadata: Callable[[], JsonObject]
-    listeners: tuple[Callable[[TaskMove], None], ...]
+    listeners: Iterable[Callable[[TaskMove], None]]
     resumes: bool
+
+
+_LISTS = (
+    *("allow_webhook", "dialects", "input_modes", "interceptors"),
+    *("listeners", "middleware", "output_modes", "skills"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """One agent's settings; ``Agent`` says what each means. Secrets are kept out of every repr."""
+
+    name: str
+    description: str = ""
+    version: str = "1.0.0"
+    skills: tuple[Skill, ...] = ()
+    default_skill: str | None = None
+    choose: SkillChoice = choose_skill
+    dialects: tuple[str, ...] = tuple(OVER_JSON_RPC)
+    behaviours: Mapping[str, DialectBehaviour] = field(default_factory=lambda: BEHAVIOURS)
+    url: str | None = None
+    path: str = "/a2a"
+    rest: bool = True
+    streaming: bool = True
+    push_notifications: bool = True
+    state_transition_history: bool = False
+    drop_failed_webhooks: bool = False
+    webhook_sender: Callable[..., WebhookSender] = WebhookSender
+    api_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    bearers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    allow_webhook: tuple[str, ...] = ()
+    organization: str | None = None
+    provider_url: str | None = None
+    documentation_url: str | None = None
+    input_modes: tuple[str, ...] | None = None
+    output_modes: tuple[str, ...] = ("text/plain",)
+    state: Path | Keeping | None = None
+    signer: CardSigner | None = None
+    limits: AgentLimits = field(default_factory=AgentLimits)
+    interceptors: tuple[Callable[[Operations], Operations], ...] = ()
+    middleware: tuple[Callable[[ASGIApp], ASGIApp], ...] = ()
+    offers: Callable[[], Iterable[Skill]] | None = None
+    callers: Authenticator | None = None
+    task_metadata: Callable[[], JsonObject] = dict
+    listeners: tuple[Callable[[TaskMove], None], ...] = ()
+    resumes: bool = False
+
+    @classmethod
+    def of(cls, name: str, options: AgentOptions) -> AgentSettings:
+        """The settings from the arguments of ``Agent``. Raises TypeError for an unknown one."""
+        given: dict[str, Any] = dict(options)
+        given |= {key: tuple(given[key]) for key in _LISTS if given.get(key) is not None}
+        for one, named in (("api_key", "api_keys"), ("bearer", "bearers")):
+            secret = given.pop(one, None)
+            given[named] = {**({} if secret is None else {"caller": secret}), **(given.get(named) or {})}
+        older = present(wait_s=given.pop("send_wait_s", None), repeats_artifact=given.pop("repeat_artifact", None))
+        behaviours = given.get("behaviours", BEHAVIOURS)
+        given["behaviours"] = {**behaviours, "0.3": replace(behaviours["0.3"], **older)}
+        if isinstance(state := given.get("state"), str):
+            given["state"] = Path(state)
+        if sign_key := given.pop("sign_key", None):
+            given["signer"] = CardSigner.of_file(Path(sign_key))
+        given["limits"] = given.get("limits") or AgentLimits()
+        return cls(name=name, **given)
 
     def with_skill(self, skill: Skill) -> AgentSettings:
         return replace(self, skills=(*self.skills, skill))
