@@ -11,6 +11,7 @@ import tomllib
 from asyncio import to_thread
 from base64 import b64encode
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -148,12 +149,20 @@ KIT_SENDS = [
 """The official kit's message id and configuration, and the kind of reply, state and content that it expects."""
 
 
+def kit_agent(version: str) -> Agent:
+    """The agent that the page gives for the official kit of a version."""
+    made: dict[str, object] = {}
+    page = blocks(TOP / "docs/howto/test-your-agent.md")
+    exec(next(block for block in page if f"the official kit of A2A {version}" in block), made)
+    agent = made["agent"]
+    assert isinstance(agent, Agent)
+    return agent
+
+
 @pytest.mark.parametrize(("message_id", "configuration", "kind", "states", "content"), KIT_SENDS)
 async def test_the_agent_for_the_official_kit_follows_the_id_of_a_message(
     message_id: str, configuration: dict[str, bool], kind: str, states: str | None, content: object
 ) -> None:
-    made: dict[str, object] = {}
-    exec(next(block for block in blocks(TOP / "docs/howto/test-your-agent.md") if "tck-" in block), made)
     message = {"messageId": f"{message_id}-1f", "role": "ROLE_USER", "parts": [{"text": "anything"}]}
     request = Request(
         method="POST",
@@ -162,14 +171,46 @@ async def test_the_agent_for_the_official_kit_follows_the_id_of_a_message(
         body=dump({"message": message, "configuration": configuration}),
         limits=Limits(first_byte_s=60.0, total_s=60.0),
     )
-    agent = made["agent"]
-    assert isinstance(agent, Agent)
-    async with in_process(agent.app()) as transport:
+    async with in_process(kit_agent("1.0").app()) as transport:
         reply = json.loads((await transport.exchange(request)).body)[kind]
     assert states is None or reply["status"]["state"] in states.split()
     if content is not None:
         (part,) = reply["parts"] if kind == "message" else reply["artifacts"][0]["parts"]
         assert content in part.values()
+
+
+async def test_the_agent_for_the_official_kit_asks_again_as_often_as_the_kit_wants() -> None:
+    """CORE-HIST-005 and CORE-HIST-006."""
+    message: dict[str, Any] = {"role": "ROLE_USER", "parts": [{"text": "anything"}]}
+    states = []
+    async with in_process(kit_agent("1.0").app()) as transport:
+        for kind in ("input-required", "input-required", "input-required", "complete-task"):
+            message["messageId"] = f"tck-{kind}-{len(states)}"
+            reply = json.loads((await transport.exchange(rpc("/a2a", "SendMessage", message))).body)["result"]["task"]
+            message["taskId"] = reply["id"]
+            states.append(reply["status"]["state"])
+    assert states == [*["TASK_STATE_INPUT_REQUIRED"] * 3, "TASK_STATE_COMPLETED"]
+
+
+@pytest.mark.parametrize(("message_id", "expected"), [({"messageId": "test-1"}, "submitted working"), ({}, "-32602")])
+async def test_the_agent_for_the_kit_of_0_3_keeps_its_task_open_and_demands_an_id(
+    message_id: dict[str, str], expected: str
+) -> None:
+    message = {"kind": "message", "role": "user", "parts": [{"kind": "text", "text": "anything"}], **message_id}
+    async with in_process(kit_agent("0.3").app()) as transport:
+        reply = json.loads((await transport.exchange(rpc("/", "message/send", message))).body)
+    told = reply["error"]["code"] if "error" in reply else reply["result"]["status"]["state"]
+    assert str(told) in expected.split()
+
+
+def rpc(path: str, method: str, message: dict[str, Any]) -> Request:
+    return Request(
+        method="POST",
+        url=f"http://page{path}",
+        headers={"content-type": "application/json", "a2a-version": "1.0"},
+        body=dump({"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}}),
+        limits=Limits(first_byte_s=60.0, total_s=60.0),
+    )
 
 
 def test_the_extra_that_installs_pytest_is_named_where_pytest_is_needed() -> None:
