@@ -343,6 +343,6 @@ def _call_options(ask: AskOptions, result: FollowResult) -> str:
         ("bearer-env", ask.bearer_env),
         ("auth", ask.auth),
         *(("signer", signer) for signer in ask.signers),
-        ("a2a-version", result.dialect or ask.dialect),
+        ("dialect", result.dialect or ask.dialect),
     )
     return "".join(f" --{name} {quote(value)}" for name, value in options if value)

@@ -198,7 +198,14 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "FLEETSIM"})
+_SETTINGS = {
+    "help_option_names": ["-h", "--help"],
+    "auto_envvar_prefix": "FLEETSIM",
+    "token_normalize_func": lambda word: {"a2a-version": "dialect"}.get(word, word),  # an option's older name
+}
+
+
+@click.group(cls=LazyGroup, context_settings=_SETTINGS)
 @click.version_option(__version__, "-v", "--version", prog_name="fleetsim", message="%(prog)s %(version)s")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="What stdout carries.")
 @click.option("--config", type=click.Path(), help="agents.yaml [default: here, else in the nearest folder above].")

@@ -50,11 +50,11 @@ def call_options(command: Callable[..., Any]) -> Callable[..., Any]:
     from fleetsim.wire.dialect import DIALECTS  # not for the verbs that call no agent
 
     version = click.option(
-        "--a2a-version",
-        "dialect",
+        "--dialect",
         type=click.Choice(sorted(DIALECTS)),
         metavar="DIALECT",
-        help="Speak A2A 1.0, 0.3 or 0.1, whatever the card says; 1.0+http and 0.3+http are over HTTP+JSON.",
+        help="Speak A2A 1.0, 0.3 or 0.1, whatever the card says; 1.0+http and 0.3+http are over HTTP+JSON. "
+        "Its older name --a2a-version works too.",
     )
     return pin_options(
         auth_options(_signer("Call the agent only if one of these keys signed its card")(version(command)))

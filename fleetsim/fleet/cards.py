@@ -540,7 +540,7 @@ class CardBroker:
             credential=entry.credentials,
             way=entry.way,
             headers=entry.headers,
-            dialect=entry.wire,
+            dialect=entry.dialect,
             trust=entry.card_trust,
             limits=ClientLimits(connect_s=self._settings.connect_s, total_s=entry.timeout_s or self._settings.call_s),
         )

@@ -69,6 +69,13 @@ def _quoted_or_not(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [{"enum": [*get_args(Wire), *map(float, OVER_JSON_RPC)]}, {"type": "null"}]
 
 
+_Dialect = Annotated[
+    Wire | None,
+    Field(json_schema_extra=_quoted_or_not),
+    BeforeValidator(lambda value: str(value) if isinstance(value, float) else value),
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillEntry:
     """A skill that agents.yaml pins: it routes even without a card and is never pruned."""
@@ -174,13 +181,11 @@ class AgentFile:
     """Skills that route without a card and are never pruned."""
     timeout_ms: Annotated[int, Field(gt=0, le=7 * 86_400_000, strict=True)] | None = None
     """call_s of the fleet, for this agent alone and in milliseconds. It does not limit a send or a stream."""
-    wire: Annotated[
-        Wire | None,
-        Field(json_schema_extra=_quoted_or_not),
-        BeforeValidator(lambda value: str(value) if isinstance(value, float) else value),
-    ] = None
+    dialect: _Dialect = None
     """The dialect of A2A, overruling the card: 1.0 and 0.3, each also over HTTP+JSON (1.0+http, 0.3+http), or 0.1,
     which is spoken only if either says so. With or without quotes."""
+    wire: _Dialect = None
+    """The older name of dialect; dialect wins."""
     enabled: _Flag = True
     """A disabled agent is shown, not called."""
     tags: Annotated[tuple[_Text, ...], *or_nothing((), max_length=50)] = ()

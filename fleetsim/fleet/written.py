@@ -83,7 +83,7 @@ def entries(read: Sequence[ReadableAgent], unread: Sequence[UnreadableAgent] = (
         lines = _comment(f"Not read: {one_line(str(one.error), 300)}")
         lines += [f"  # - name: {yaml_text(name)}", f"  #   url: {_url(one.url)}"]
         if isinstance(one.error, HttpRefused) and one.error.status == 404:
-            lines += ['  #   wire: "0.3" # an agent without a card: say its dialect and its skills']
+            lines += ['  #   dialect: "0.3" # an agent without a card: say its dialect and its skills']
             lines += ["  #   skills: [chat]"]
         items.append("\n".join(lines) + "\n")
     return "\n".join(items)

@@ -70,7 +70,7 @@ def route_of(view: AgentView, request: SkillRequest, *, webhooks_at: str | None)
     wanted = entry.push in {"inline", "set"} or (entry.push == "auto" and capabilities.push_notifications)
     fits = skill_hint(view.card, request.skill)
     hint = fits if request.task_id is None else request.skill
-    dialect_name = view.choice.dialect_name if view.choice else entry.wire or "0.3"
+    dialect_name = view.choice.dialect_name if view.choice else entry.dialect or "0.3"
     spoken = dialect(dialect_name)
     push = wanted and webhooks_at is not None and (webhooks_at.startswith("https:") or not spoken.webhooks_by_https)
     other = None

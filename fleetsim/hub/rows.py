@@ -36,7 +36,7 @@ def agent_row(view: AgentView, snapshot: HealthSnapshot) -> dict[str, Any]:
         "name": entry.name,
         "url": entry.url,
         "rpcUrl": (choice.url or None) if choice else None,
-        "dialect": choice.spoken if choice else entry.wire,
+        "dialect": choice.spoken if choice else entry.dialect,
         "enabled": entry.enabled,
         "tags": list(entry.tags),
         "auth": entry.secrets or None,

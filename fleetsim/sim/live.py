@@ -243,7 +243,7 @@ class LiveSimulation(ScenarioRun):
                     url=url,
                     auth=agent.auth,
                     api_key_env=agent.api_key_env,
-                    wire=agent.wire,
+                    dialect=agent.wire,
                     external=external,
                 )
             )

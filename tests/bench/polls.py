@@ -71,7 +71,7 @@ async def polling_hub(tracks: int, polls_per_s: float) -> AsyncIterator[EndlessT
     """A hub with ``tracks`` open tasks, polled ``polls_per_s`` times a second once all of them are old."""
     skill = (SkillEntry(name="endless"),)
     entries = tuple(
-        AgentEntry(name=f"agent-{n}", url=f"http://127.0.0.1:{n}/a2a", skills=skill, wire="0.3")
+        AgentEntry(name=f"agent-{n}", url=f"http://127.0.0.1:{n}/a2a", skills=skill, dialect="0.3")
         for n in range(1, AGENTS + 1)
     )
     config = FleetConfig(agents=entries, settings=FleetSettings(poll_interval_s=tracks / polls_per_s))

@@ -72,7 +72,7 @@ def first(*agents: ReadableAgent) -> Ceremony:
 
 def test_a_card_becomes_an_entry_and_a_ceremony_that_waits() -> None:
     config = fleet(read())
-    assert [(entry.name, entry.url, entry.wire, entry.credentials) for entry in config.agents] == [
+    assert [(entry.name, entry.url, entry.dialect, entry.credentials) for entry in config.agents] == [
         ("scout", "http://127.0.0.1:9000", None, ())
     ]
     made = first(read())
@@ -207,7 +207,7 @@ def test_what_could_not_be_read_stands_commented_out_with_the_reason() -> None:
     text = agents_yaml([read()], [gone, bare])
     assert [entry.name for entry in parse_fleet(text, env=ENV).agents] == ["scout"]
     assert "# Not read: refused" in text
-    assert 'wire: "0.3"' in text
+    assert 'dialect: "0.3"' in text
     opened = "\n".join(
         line.replace("  # - name", "  - name").replace("  #   ", "    ")
         for line in text.splitlines()
@@ -294,7 +294,7 @@ async def test_the_verbs_agree_on_the_dialect_that_a_card_says(shell: Shell, dia
         written = await asyncio.to_thread(shell.json, "init", url)
         assert [agent["dialect"] for agent in written["agents"]] == [dialect]
         (entry,) = parse_fleet((shell.home / "agents.yaml").read_text(), env={}).agents
-        assert entry.wire is None
+        assert entry.dialect is None
         said = await shell.arun("send", "old", "hello", "--skill", "echo")
         assert (said.returncode, said.stdout) == (0, "hello\n"), said.stderr
 
@@ -382,7 +382,7 @@ async def test_an_agent_without_a_card_and_what_it_wants_are_told(shell: Shell, 
     assert [one["name"] for one in told["agents"]] == ["scout"]
     assert [one["url"] for one in told["notRead"]] == [url]
     text = (shell.home / "agents.yaml").read_text()
-    assert 'wire: "0.3"' in text
+    assert 'dialect: "0.3"' in text
     assert "\x1b" not in text + done.stderr + done.stdout
 
 

@@ -92,7 +92,7 @@ async def test_an_agent_whose_card_names_another_dialect_works_by_url_and_the_ne
             assert "A2A 0.3" in sent.stderr
         asked = await shell.arun("send", url, "hi", "--skill", "ask")
         (next_step,) = [line for line in asked.stderr.splitlines() if "--task-id" in line]
-        assert "--a2a-version 1.0" in next_step
+        assert "--dialect 1.0" in next_step
         task_id = next_step.split("--task-id ")[1].split()[0]
         for more in ([], ["--a2a-version", "1.0"]):
             got = await shell.arun("task", "get", task_id, "--agent", url, *more)

@@ -44,8 +44,8 @@ async def configs(shell: Shell, *words: str) -> list[tuple[str | None, str]]:
 
 @pytest.mark.parametrize("dialect", sorted(DIALECTS))
 async def test_a_webhook_is_set_read_and_deleted(shell: Shell, agent: str, dialect: str) -> None:
-    how = ("--agent", agent, "--a2a-version", dialect)
-    task_id = (await begun(shell, agent, "--a2a-version", dialect))["taskId"]
+    how = ("--agent", agent, "--dialect", dialect)
+    task_id = (await begun(shell, agent, "--dialect", dialect))["taskId"]
     mine = (None if dialect == "0.1" else "mine", "http://127.0.0.1:9/hook?key=***")
     hook = ("--url", HOOK, "--token-env", "HOOK_TOKEN", "--id", "mine")
     assert await configs(shell, "set", task_id, *hook, *how) == [mine]

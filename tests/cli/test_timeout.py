@@ -151,7 +151,7 @@ async def test_send_by_url_comes_back_on_time_and_says_where_the_task_is(
     hangs: str, stream: bool, dialect: str, says: str, tmp_path: Path
 ) -> None:
     async with slow(hangs, dialect) as agent:
-        pinned = ["--a2a-version", dialect] if dialect == "0.1" else []
+        pinned = ["--dialect", dialect] if dialect == "0.1" else []
         flags = ["--stream"] if stream else []
         began = time.monotonic()
         done = await Shell(tmp_path).arun("send", agent.url, "hi", "--timeout", f"{LIMIT_S:g}", *flags, *pinned)

@@ -154,7 +154,7 @@ class UrlDoor(Door):
 
     @property
     def version(self) -> list[str]:
-        return ["--a2a-version", self.fleet.dialect] if self.fleet.dialect else []
+        return ["--dialect", self.fleet.dialect] if self.fleet.dialect else []
 
     def task_options(self, agent: str) -> list[str]:
         """The arguments with which ``fleetsim task`` finds a task of this door."""
@@ -312,7 +312,7 @@ class DirectChatDoor(ChatDoor):
     }
 
     def command(self, agent: str) -> list[str]:
-        return ["chat", self.fleet.urls[agent], *(["--a2a-version", self.fleet.dialect] if self.fleet.dialect else [])]
+        return ["chat", self.fleet.urls[agent], *(["--dialect", self.fleet.dialect] if self.fleet.dialect else [])]
 
 
 class ApiDoor(Door):

@@ -61,6 +61,7 @@ EVERY_KEY = """\
     external: true
     skills: [sitrep, {{name: review, description: Reviews a pull request}}, {{name: plan, description: Plans a week}}]
     timeoutMs: 30000
+    dialect: "1.0"
     wire: "1.0"
     enabled: true
     tags: [blue, production]
@@ -161,7 +162,7 @@ def test_no_secret_is_in_the_values() -> None:
         ),
         (ONE + "fleet: {proxy: 'http://me:word@p:1'}\n", "without a path or password"),
         (ONE + "    push: maybe\n", "'push'"),
-        (ONE + "    wire: '0.2'\n", "'wire'"),
+        (ONE + "    dialect: '0.2'\n", "'dialect'"),
         (ONE + "    headers: {Host: evil}\n", "agents.yaml:4:15: not a header that may be set here"),
         (ONE + '    headers: {"X:Y": v}\n', "not a header that may be set here"),
         (ONE + '    headers: {X-A: "a\\r\\nX-B: c"}\n', "agents.yaml:4:20: a header value is 1 to 1024 printable"),

@@ -46,7 +46,7 @@ def test_every_key_of_an_agent_is_in_its_entry() -> None:
     written = ONE.replace("http://h/a2a", "' http://h/a2a '") + (
         "    rpcUrl: ' http://h/rpc '\n    cardUrl: ' http://h/card '\n    auth: {scheme: bearer, credentialsEnv: V}\n"
         "    headers: {X-A: b}\n    streaming: false\n    rejoin: false\n    push: inline\n    signed: true\n"
-        "    external: true\n    skills: [s, {name: t, description: u}]\n    timeoutMs: 2500\n    wire: 0.3\n"
+        "    external: true\n    skills: [s, {name: t, description: u}]\n    timeoutMs: 2500\n    dialect: 0.3\n"
         "    enabled: true\n    tags: [x, y]\n"
     )
     assert parse(written, V="secret").agents == (
@@ -64,7 +64,7 @@ def test_every_key_of_an_agent_is_in_its_entry() -> None:
             external=True,
             skills=(SkillEntry(name="s"), SkillEntry(name="t", description="u")),
             timeout_ms=2500,
-            wire="0.3",
+            dialect="0.3",
             tags=("x", "y"),
         ),
     )
@@ -108,11 +108,12 @@ def test_a_key_with_every_item_commented_out_is_empty(key: str) -> None:
     assert parse("agents:\n  # nobody\n").agents == ()
 
 
+@pytest.mark.parametrize("key", ["dialect", "wire"])
 @pytest.mark.parametrize(
-    ("wire", "dialect"), [("0.1", "0.1"), ("0.3", "0.3"), ("1.0", "1.0"), ("'1.0'", "1.0"), ("null", None)]
+    ("written", "dialect"), [("0.1", "0.1"), ("0.3", "0.3"), ("1.0", "1.0"), ("'1.0'", "1.0"), ("null", None)]
 )
-def test_a_dialect_may_be_written_as_a_number(wire: str, dialect: str | None) -> None:
-    assert parse(f"{ONE}    wire: {wire}\n").agents[0].wire == dialect
+def test_a_dialect_may_be_written_as_a_number(key: str, written: str, dialect: str | None) -> None:
+    assert parse(f"{ONE}    {key}: {written}\n").agents[0].dialect == dialect
 
 
 # ---------------------------------------------------------------------- credentials

@@ -226,7 +226,7 @@ def test_without_a_base_url_only_agents_on_this_machine_get_webhooks() -> None:
 def test_a_broken_stream_is_rejoined_if_the_dialect_or_the_entry_allows_it(
     dialect: str, said: bool | None, joined: bool
 ) -> None:
-    entry = AgentEntry(name="quinn", url="http://quinn.example/a2a", wire=dialect, rejoin=said)
+    entry = AgentEntry(name="quinn", url="http://quinn.example/a2a", dialect=dialect, rejoin=said)
     request = SkillRequest(correlation_id="c-1", skill="echo")
     assert route_of(AgentView(entry=entry), request, webhooks_at="http://hub.example").rejoin is joined
 
@@ -244,6 +244,6 @@ def test_a_broken_stream_is_rejoined_if_the_dialect_or_the_entry_allows_it(
 def test_a_webhook_is_offered_if_it_can_reach_us_and_the_dialect_has_it(
     dialect: str, webhooks_at: str | None, offered: bool
 ) -> None:
-    entry = AgentEntry(name="quinn", url="http://quinn.example/a2a", wire=dialect, push="inline")
+    entry = AgentEntry(name="quinn", url="http://quinn.example/a2a", dialect=dialect, push="inline")
     request = SkillRequest(correlation_id="c-1", skill="echo")
     assert route_of(AgentView(entry=entry), request, webhooks_at=webhooks_at).push is offered

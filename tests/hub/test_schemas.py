@@ -40,9 +40,10 @@ def test_a_ceremony_that_loads_is_valid_by_its_schema(path: Path) -> None:
     assert problems(CEREMONY_SCHEMA, load(path.read_bytes(), path.name).value) == []
 
 
-@pytest.mark.parametrize("wire", ["0.1", "0.3", "1.0", 0.3, 1.0])
-def test_a_dialect_may_be_quoted_or_not(wire: object) -> None:
-    assert problems(AGENTS_SCHEMA, {"agents": [{"name": "a", "url": "http://h", "wire": wire}]}) == []
+@pytest.mark.parametrize("key", ["dialect", "wire"])
+@pytest.mark.parametrize("dialect", ["0.1", "0.3", "1.0", 0.3, 1.0])
+def test_a_dialect_may_be_quoted_or_not(key: str, dialect: object) -> None:
+    assert problems(AGENTS_SCHEMA, {"agents": [{"name": "a", "url": "http://h", key: dialect}]}) == []
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ TOP = Path(__file__).resolve().parents[2]
 def test_the_example_fleet_is_valid_as_it_is_shipped() -> None:
     config = parse_fleet((TOP / "agents.example.yaml").read_bytes(), source="agents.example.yaml", env={})
     assert len(config.enabled) >= 4
-    assert {entry.wire for entry in config.agents} >= {None, "0.1"}
+    assert {entry.dialect for entry in config.agents} >= {None, "0.1"}
     assert config.settings.poll_interval_s == 2
     assert config.warnings == ()
 
