@@ -47,7 +47,7 @@ interop: ## released A2A peers against ours, in environments of their own (LANES
 	@scripts/setup dev
 	@if [ -x tests/interop/run ]; then tests/interop/run $(LANES); else echo "interop: not run: tests/interop/run is missing"; exit 1; fi
 
-sdks: ## the rows of the check that every agent on an SDK fails (fleetsim/check/sdks.json)
+sdks: ## every released server under the whole checklist (docs/reference/frameworks.md, fleetsim/check/sdks.json)
 	@scripts/setup dev
 	@PYTHONPATH=tests/interop $(BIN)/python tests/interop/check_sdks.py
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -21,6 +22,16 @@ def test_the_page_is_what_the_expectations_say() -> None:
     from driver.table import page
 
     assert PAGE.read_text(encoding="utf-8") == page(), f"write it with: {REWRITE}"
+
+
+def test_the_page_about_frameworks_is_what_was_recorded() -> None:
+    from driver.frameworks import RELEASED, RESULTS, page
+    from driver.places import FRAMEWORKS_PAGE
+    from driver.verdicts import CHECKED
+
+    assert FRAMEWORKS_PAGE.read_text(encoding="utf-8") == page(), "write it with: make sdks"
+    assert json.loads(RESULTS.read_text(encoding="utf-8")).keys() == CHECKED.keys()
+    assert {" ".join(checked.title.split()[:2]) for checked in CHECKED.values()} == RELEASED.keys()
 
 
 def test_every_absence_names_an_operation_of_its_lane_and_a_reason() -> None:

@@ -11,5 +11,6 @@ SHARED = PEERS / "shared"
 CACHE = ROOT / ".interop"
 LOGS = CACHE / "logs"
 PAGE = ROOT / "docs" / "reference" / "interop.md"
+FRAMEWORKS_PAGE = PAGE.with_name("frameworks.md")
 FACTS = ROOT.parent / "shared" / "reference" / "interop.md"
 """The notes on real peers that the table cites; they lie beside the project, not in it."""
