@@ -415,7 +415,14 @@ def actions() -> str:
     return "\n".join(("| Key | Action | Does | Where |", "|---|---|---|---|", *rows)) + "\n"
 
 
+def minute() -> str:
+    """The README up to its table of verbs, for the site's front page."""
+    readme = (REFERENCE.parents[1] / "README.md").read_text(encoding="utf-8")
+    return readme.partition("\n## What you can do with it")[0].replace("](docs/", "](")
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "minute": minute,
     "actions": actions,
     "causes": causes,
     "agents": partial(keys_of, AGENTS_SCHEMA, "AgentFile"),
@@ -459,8 +466,8 @@ def main() -> int:
     stale = []
     pages = {name: make() for name, make in PAGES.items()}
     pages |= {f"schemas/{name}": text for name, text in every_schema().items()}
-    by_hand = [path for path in REFERENCE.glob("*.md") if path.name not in PAGES]
-    written = {path.name: path.read_text(encoding="utf-8") for path in by_hand}
+    by_hand = [path.name for path in REFERENCE.glob("*.md") if path.name not in PAGES]
+    written = {name: (REFERENCE / name).read_text(encoding="utf-8") for name in (*by_hand, "../index.md")}
     pages |= {name: _with_tables(text) for name, text in written.items()}
     placed = {found[2] for text in written.values() for found in TABLE.finditer(text)}
     stale += [f"the table {name}, which stands nowhere," for name in sorted(TABLES.keys() - placed)]

@@ -24,8 +24,8 @@ from fleetsim.cli.main import cli
 
 TOP = Path(__file__).parents[2]
 PAGES = [TOP / "README.md", *sorted((TOP / "docs").rglob("*.md"))]
-ELSEWHERE = {"test-an-sdk-agent.md", "run-in-ci.md"}
-"""Pages whose blocks tests/check/test_ci_pages.py runs."""
+ELSEWHERE = {"test-an-sdk-agent.md", "run-in-ci.md", "index.md"}
+"""Pages whose blocks tests/check/test_ci_pages.py runs, and the front page, whose blocks are the README's."""
 
 APART = {
     r"^(pip install|make) ": "it installs",
