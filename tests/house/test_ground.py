@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetsim.runtime.yaml import load
 from tests.house.tree import TOP
 
 PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
@@ -129,10 +130,24 @@ def test_the_package_has_the_metadata_of_pyproject() -> None:
 
     assert fleetsim.__version__ == PROJECT["version"]
     assert (TOP / "fleetsim" / "py.typed").exists()
-    assert (
-        f"## [{PROJECT['version']}]" in (TOP / "CHANGELOG.md").read_text()
-        or "## [Unreleased]" in (TOP / "CHANGELOG.md").read_text()
+    assert re.search(
+        rf"^## \[{PROJECT['version']}\] - \d{{4}}-\d\d-\d\d$", (TOP / "CHANGELOG.md").read_text(), re.MULTILINE
     )
+
+
+def test_the_workflow_on_a_code_host_runs_the_script_of_each_change_and_nothing_else() -> None:
+    workflow = load((TOP / ".github/workflows/ci.yml").read_bytes(), "ci.yml").value
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    assert [step["run"] for step in steps if "run" in step] == [".ci/run"]
+    assert os.access(TOP / ".ci/run", os.X_OK)
+
+
+@pytest.mark.parametrize("form", sorted((TOP / ".github/ISSUE_TEMPLATE").glob("*.yml")), ids=lambda path: path.name)
+def test_a_form_for_issues_can_be_read(form: Path) -> None:
+    read = load(form.read_bytes(), form.name).value
+    if form.name != "config.yml":
+        assert {"name", "description", "body"} <= read.keys()
+        assert {field["type"] for field in read["body"]} <= {"input", "textarea", "dropdown", "checkboxes", "markdown"}
 
 
 def test_the_environment_of_check_app_needs_the_projects_dependencies() -> None:
