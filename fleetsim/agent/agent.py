@@ -67,6 +67,7 @@ class Agent:
     the text, unless ``repeat_artifact`` is false. ``path`` is where calls are taken, ``rest`` whether HTTP+JSON is
     served below it, and the seed guide's REST aliases at the root; ``drop_failed_webhooks`` removes a webhook whose
     receiver did not take a notice in all its tries.
+    ``provider_url`` of an ``organization`` is the agent's origin unless given.
     ``sign_key`` is a file with a private key (PEM or JWK) that signs the card; its public key is at
     ``/.well-known/jwks.json``.
 

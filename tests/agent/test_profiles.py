@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 
@@ -44,6 +45,7 @@ def test_every_profile_makes_an_agent_that_starts(name: str) -> None:
 async def test_the_reference_card_has_a_provider_and_offers_markdown(start_agent: StartAgent) -> None:
     card = await card_of(await as_profile(start_agent, "reference"))
     assert card["provider"]["organization"]
+    assert card["provider"]["url"] == urljoin(card["url"], "/")
     assert "text/markdown" in card["defaultOutputModes"]
 
 
