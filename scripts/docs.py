@@ -15,6 +15,7 @@ import click
 from pydantic import BaseModel
 
 from fleetsim.agent.limits import AgentLimits
+from fleetsim.api.answer import camel
 from fleetsim.caller.account import AccountLimits
 from fleetsim.caller.receiver import ReceiverLimits
 from fleetsim.caller.webhooks import EarlyLimits
@@ -24,7 +25,7 @@ from fleetsim.cli.main import VERBS, Exit, LazyGroup, cli
 from fleetsim.cli.parts import REMOTE_BYTES_MAX
 from fleetsim.dashboard.actions import ACTIONS
 from fleetsim.events.request import Event
-from fleetsim.events.wire import camel, event_classes
+from fleetsim.events.wire import event_classes
 from fleetsim.fleet.settings import FleetSettings
 from fleetsim.health.figures import METRICS
 from fleetsim.hub.endpoints import ENDPOINTS, Who

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64encode
-from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypedDict, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -477,3 +478,28 @@ class AnswerBody(_Body):
             decision=Decision(self.decision),
             parts=tuple(part.part() for part in self.parts),
         )
+
+
+class CeremonyKeys(TypedDict, total=False):
+    """The keys of a ceremony's file (docs/reference/ceremonies.md). None leaves a key out.
+
+    ``in_`` is how long from now it fires, once: seconds, or 30m, 2h, 1d.
+    """
+
+    name: str | None
+    schedule: str | None
+    at: str | None
+    in_: int | str | None
+    skill: str | None
+    targets: Sequence[str] | None
+    enabled: bool | None
+    notify_channel: str | None
+    description: str | None
+    timezone: str | None
+    timeout_ms: int | None
+    prompt: str | None
+    overlap: Literal["skip", "queue", "allow"] | None
+    catch_up: Literal["none", "one", "all"] | int | None
+    catch_up_window: int | None
+    late_after: int | None
+    expect: Mapping[str, Sequence[str]] | None

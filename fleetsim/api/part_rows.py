@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from fleetsim.model.errors import WireError
+from msgspec import UNSET
+
+from fleetsim.api.answers import PartFacts
 from fleetsim.model.parts import ListedPart, parts_for_list
 from fleetsim.model.task import DataPart, FilePart, Part, TextPart
 
@@ -25,67 +27,48 @@ def body_part(part: Part) -> dict[str, Any]:
     return row | {"mimeType": part.media_type, "metadata": dict(part.metadata)}
 
 
-def part_row(part: ListedPart) -> dict[str, Any]:
+def part_row(part: ListedPart) -> PartFacts:
     """Return one part with its content: ``bytes`` (base64) or ``uri`` of a file, ``data`` of data."""
-    row: dict[str, Any] = {
-        "index": part.index,
-        "kind": part.kind,
-        "name": part.name,
-        "mimeType": part.media_type,
-        "sizeBytes": part.size_bytes,
-        "artifactId": part.artifact_id or None,
-        "artifactName": part.artifact_name,
-        "truncated": part.truncated,
-    }
-    if part.metadata:
-        row["metadata"] = dict(part.metadata)
-    if part.uri is not None:
-        row["uri"] = part.uri
-    if part.truncated:
-        return row
-    if part.raw is not None:
-        row["bytes"] = part.raw
-    if part.kind == "data":
-        row["data"] = part.data
-    return row
+    return PartFacts.of(
+        part,
+        mime_type=part.media_type,
+        artifact_id=part.artifact_id or None,
+        metadata=dict(part.metadata) or UNSET,
+        uri=UNSET if part.uri is None else part.uri,
+        bytes=part.raw if part.raw is not None and not part.truncated else UNSET,
+        data=part.data if part.kind == "data" and not part.truncated else UNSET,
+    )
 
 
-def part_notes(parts: Sequence[ListedPart]) -> list[dict[str, Any]]:
+def part_notes(parts: Sequence[ListedPart]) -> tuple[PartFacts, ...]:
     """Return the first parts for events and lists, without content and without unknown members."""
-    return [
-        {
-            name: value
-            for name, value in (
-                ("index", part.index),
-                ("kind", part.kind),
-                ("name", part.name),
-                ("mimeType", part.media_type),
-                ("sizeBytes", part.size_bytes),
-                ("uri", part.uri),
-                ("truncated", part.truncated or None),
-            )
-            if value is not None
-        }
-        for part in parts_for_list(parts)
-    ]
-
-
-def read_part_row(row: Mapping[str, Any]) -> ListedPart:
-    """Read a part from its row. Raises WireError."""
-    try:
-        return ListedPart(
-            index=int(row["index"]),
-            kind=str(row["kind"]),
-            name=row.get("name"),
-            media_type=row.get("mimeType"),
-            size_bytes=row.get("sizeBytes"),
-            artifact_id=row.get("artifactId") or "",
-            artifact_name=row.get("artifactName"),
-            uri=row.get("uri"),
-            raw=row.get("bytes"),
-            data=row.get("data"),
-            metadata=row.get("metadata") or {},
-            truncated=bool(row.get("truncated")),
+    return tuple(
+        PartFacts(
+            index=part.index,
+            kind=part.kind,
+            name=UNSET if part.name is None else part.name,
+            mime_type=UNSET if part.media_type is None else part.media_type,
+            size_bytes=UNSET if part.size_bytes is None else part.size_bytes,
+            truncated=part.truncated or UNSET,
+            uri=UNSET if part.uri is None else part.uri,
         )
-    except (KeyError, TypeError, ValueError):
-        raise WireError("the row of a file or data is malformed") from None
+        for part in parts_for_list(parts)
+    )
+
+
+def read_part_row(row: PartFacts) -> ListedPart:
+    """Read a part from its row."""
+    return ListedPart(
+        index=row.index,
+        kind=row.kind,
+        name=row.name or None,
+        media_type=row.mime_type or None,
+        size_bytes=None if row.size_bytes is UNSET else row.size_bytes,
+        artifact_id=row.artifact_id or "",
+        artifact_name=row.artifact_name or None,
+        uri=row.uri or None,
+        raw=None if row.bytes is UNSET else row.bytes,
+        data=None if row.data is UNSET else row.data,
+        metadata=row.metadata or {},
+        truncated=bool(row.truncated),
+    )

@@ -5,20 +5,20 @@ The hub computes every figure here; a screen only shows them. Dates are in UTC.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import NamedTuple
 
-from msgspec import Struct, field, structs
+from msgspec import field, structs
 
+from fleetsim.api.answer import HubAnswer, Moment
 from fleetsim.model.errors import Blame
 from fleetsim.model.task import JsonObject
 from fleetsim.model.work import OutcomeKind
 
 
-class RecentFailure(Struct, frozen=True, kw_only=True, rename="camel"):
+class RecentFailure(HubAnswer, frozen=True, kw_only=True):
     """One outcome that was not a success, and its blame; ``failure_reason`` is one harmless line."""
 
-    timestamp: datetime
+    timestamp: Moment
     skill: str
     correlation_id: str
     kind: OutcomeKind
@@ -26,14 +26,14 @@ class RecentFailure(Struct, frozen=True, kw_only=True, rename="camel"):
     failure_reason: str
 
 
-class TrendBucket(Struct, frozen=True):
+class TrendBucket(HubAnswer, frozen=True):
     """1.5 hours: the outcomes that the agent is responsible for, and the successes among them."""
 
     outcomes: int
     successes: int
 
 
-class OutcomeStats(Struct, frozen=True, kw_only=True, rename="camel"):
+class OutcomeStats(HubAnswer, frozen=True, kw_only=True):
     """The numbers of one set of outcomes. Rates are 0 to 1, None without data; latencies 0 without data.
 
     ``answered_outcomes`` counts those that the agent is responsible for: its successes, and the failures blamed on it
@@ -62,7 +62,7 @@ class OutcomeStats(Struct, frozen=True, kw_only=True, rename="camel"):
     channels: dict[str, int] = field(default_factory=dict)
     recent_failures: tuple[RecentFailure, ...] = ()
     trend: tuple[TrendBucket, ...] = ()
-    last_outcome_at: datetime | None = None
+    last_outcome_at: Moment | None = None
     last_outcome_kind: OutcomeKind | None = None
 
 
@@ -73,7 +73,7 @@ class TrendCount(NamedTuple):
     outcomes: int
 
 
-class CardFacts(Struct, frozen=True, kw_only=True, rename="camel"):
+class CardFacts(HubAnswer, frozen=True, kw_only=True):
     """Facts of an agent's newest card. ``failed_at`` and ``error`` are of a later fetch that failed."""
 
     url: str = ""
@@ -85,14 +85,14 @@ class CardFacts(Struct, frozen=True, kw_only=True, rename="camel"):
     auth: str = ""
     warnings: tuple[str, ...] = ()
     latency_ms: int | None = None
-    fetched_at: datetime | None = None
-    changed_at: datetime | None = None
+    fetched_at: Moment | None = None
+    changed_at: Moment | None = None
     changes: str = ""
-    failed_at: datetime | None = None
+    failed_at: Moment | None = None
     error: str = ""
 
 
-class AgentState(Struct, frozen=True, kw_only=True, rename="camel"):
+class AgentState(HubAnswer, frozen=True, kw_only=True):
     """One agent. ``why`` is the reason for its health word, ``push`` whether its webhooks arrive.
 
     An agent's key sees name, health word and the names of the skills.
@@ -101,22 +101,22 @@ class AgentState(Struct, frozen=True, kw_only=True, rename="camel"):
     name: str
     health: str
     why: str = ""
-    since: datetime | None = None
+    since: Moment | None = None
     figures: OutcomeStats = OutcomeStats()
     skills: dict[str, OutcomeStats] = field(default_factory=dict)
     trend: tuple[TrendCount, ...] = ()
     card: CardFacts = CardFacts()
     push: str = "unknown"
-    breaker_until: datetime | None = None
+    breaker_until: Moment | None = None
 
 
-class FleetFigures(Struct, frozen=True, kw_only=True, rename="camel"):
+class FleetFigures(HubAnswer, frozen=True, kw_only=True):
     """The figures of all agents. ``window_from`` is the beginning of the outcomes that they count.
 
     ``trend`` covers the last ``span``, as ``pushes``, the webhooks by what became of them (ok, again, refused).
     """
 
-    window_from: datetime
+    window_from: Moment
     total: OutcomeStats = OutcomeStats()
     span: str = ""
     trend: tuple[TrendCount, ...] = ()
@@ -124,7 +124,7 @@ class FleetFigures(Struct, frozen=True, kw_only=True, rename="camel"):
     errors_5m: int = 0
 
 
-class HubState(Struct, frozen=True, kw_only=True, rename="camel"):
+class HubState(HubAnswer, frozen=True, kw_only=True):
     """The state after the event number ``seq``; events with later numbers may be applied again.
 
     The first page has ``fleet`` and everything else. Later pages have only ``open``, ``vetoes`` and ``questions`` of
@@ -134,7 +134,7 @@ class HubState(Struct, frozen=True, kw_only=True, rename="camel"):
     """
 
     seq: int
-    at: datetime
+    at: Moment
     figures: FleetFigures | None = None
     stopping: bool = False
     storage: str = ""

@@ -12,9 +12,9 @@ the while, and the first answer wins).
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
+from fleetsim.api.answers import Veto
 from fleetsim.caller.dispatcher import Dispatcher
 from fleetsim.caller.shared_tracker import SharedTracker
 from fleetsim.caller.tracker import Tracker
@@ -39,16 +39,6 @@ from fleetsim.runtime.workers import Workers
 
 DISPATCHER_PATIENCE_S = 300.0
 _WATCHED = (TaskBound, QuestionAsked, OutcomeDecided)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Veto:
-    """Work that a person may still stop."""
-
-    correlation_id: str
-    agent: str
-    skill: str
-    expires_at: datetime
 
 
 class HitlMonitor:

@@ -16,6 +16,7 @@ from os.path import normpath
 from pathlib import Path
 from typing import Any, Protocol
 
+from fleetsim.api.answers import FileProblem
 from fleetsim.ceremony.file import Ceremony, parse_ceremony
 from fleetsim.ceremony.written import CeremonyInvalid, changed, checked, timed, written
 from fleetsim.model.errors import ConfigError, FleetsimError, UnknownTarget
@@ -30,19 +31,6 @@ PROJECTS = Path(".proto", "projects")
 PROJECTS_MAX = 100
 CEREMONIES_MAX = 1_000
 PER_OWNER_MAX = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileProblem:
-    """A file that is not, or not in its newest form, in force.
-
-    ``ceremony_id`` is the id it gives itself, else the name of the file; ``kept``: its last good version is in force.
-    """
-
-    path: str
-    error: str
-    ceremony_id: str = ""
-    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,11 @@ from typing import Any, Protocol, TypeAlias
 
 from msgspec.structs import replace
 
+from fleetsim.api.answers import CeremonyFacts, DryRun, PlannedRequest, RunFacts
 from fleetsim.ceremony.file import DEFAULT_TIMEOUT_S, Ceremony, Overlap, next_due
 from fleetsim.events.fleet import CeremonyCompleted, CeremonyFired, CeremonyLate, CeremonyMissed, CeremonySkipped
 from fleetsim.events.log import EventLog
 from fleetsim.events.request import Level
-from fleetsim.events.wire import iso
 from fleetsim.fleet.registry import Judge
 from fleetsim.ledger import Ledger, RunRecord, RunStatus, SlotClaim
 from fleetsim.model.errors import NotAccepting, UnknownTarget
@@ -386,17 +386,12 @@ def agents_of(ceremony: Ceremony, resolve: Resolve) -> tuple[tuple[str, ...], tu
     return tuple(agents), tuple(problems)
 
 
-def dry_run(ceremony: Ceremony, resolve: Resolve) -> dict[str, Any]:
+def dry_run(ceremony: Ceremony, resolve: Resolve) -> DryRun:
     """The requests that the ceremony would send now, and their agents; none if it is disabled."""
     agents, problems = agents_of(ceremony, resolve)
     requests = [child_request(ceremony, "RUN", "REQUEST", agent) for agent in agents if ceremony.enabled]
-    return {
-        "enabled": ceremony.enabled,
-        "requests": [
-            {"agent": r.targets[0], "skill": r.skill, "text": r.text, "timeoutS": r.timeout_s} for r in requests
-        ],
-        "problems": list(problems),
-    }
+    planned = tuple(PlannedRequest.of(request, agent=request.targets[0]) for request in requests)
+    return DryRun(enabled=ceremony.enabled, requests=planned, problems=problems)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,52 +409,27 @@ class CeremonyRow:
     warnings: tuple[str, ...] = ()
 
 
-def ceremony_facts(row: CeremonyRow) -> dict[str, Any]:
+def ceremony_facts(row: CeremonyRow) -> CeremonyFacts:
     """The row under the keys of the ceremony's file, with what time made of it."""
     ceremony = row.ceremony
-    return {
-        "id": ceremony.ceremony_id,
-        "name": ceremony.name,
-        "schedule": ceremony.schedule.shown if ceremony.schedule else None,
-        "once": ceremony.schedule is None,
-        "at": iso(ceremony.at) if ceremony.at else None,
-        "timezone": ceremony.timezone,
-        "skill": ceremony.skill,
-        "targets": list(ceremony.targets),
-        "enabled": ceremony.enabled,
-        "description": ceremony.description,
-        "createdBy": ceremony.created_by,
-        "notifyChannel": ceremony.notify_channel,
-        "timeoutMs": round(ceremony.timeout_s * 1000),
-        "overlap": ceremony.overlap.value,
-        "catchUp": ceremony.catch_up.value,
-        "catchUpWindow": ceremony.catch_up_s,
-        "lateAfter": ceremony.late_after_s,
-        "project": ceremony.project or None,
-        "path": row.path,
-        "warnings": list(row.warnings),
-        "nextFireAt": iso(row.next_at) if row.next_at else None,
-        "running": list(row.running),
-        "lastRun": run_facts(row.last) if row.last else None,
-    }
+    return CeremonyFacts.of(
+        row,
+        ceremony,
+        id=ceremony.ceremony_id,
+        schedule=ceremony.schedule.shown if ceremony.schedule else None,
+        once=ceremony.schedule is None,
+        timeout_ms=round(ceremony.timeout_s * 1000),
+        catch_up_window=ceremony.catch_up_s,
+        late_after=ceremony.late_after_s,
+        project=ceremony.project or None,
+        next_fire_at=row.next_at,
+        last_run=run_facts(row.last) if row.last else None,
+    )
 
 
-def run_facts(run: RunRecord) -> dict[str, Any]:
+def run_facts(run: RunRecord) -> RunFacts:
     """One run of a ceremony."""
-    return {
-        "runId": run.claim.run_id,
-        "ceremonyId": run.claim.ceremony_id,
-        "trigger": run.claim.trigger,
-        "status": run.status.value,
-        "scheduledAt": iso(run.claim.scheduled_at),
-        "startedAt": iso(run.started_at),
-        "endedAt": iso(run.ended_at) if run.ended_at else None,
-        "correlationIds": list(run.children),
-        "latenessMs": lateness_ms(run),
-        "late": run.late,
-        "count": run.count,
-        "error": run.error,
-    }
+    return RunFacts.of(run, run.claim, correlation_ids=run.children, lateness_ms=lateness_ms(run))
 
 
 def lateness_ms(run: RunRecord) -> int:

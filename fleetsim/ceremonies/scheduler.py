@@ -21,7 +21,9 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from fleetsim.ceremonies.folder import CeremonyFolder, FileProblem, FolderContents
+from fleetsim.api.answer import to_json
+from fleetsim.api.answers import FileProblem
+from fleetsim.ceremonies.folder import CeremonyFolder, FolderContents
 from fleetsim.ceremonies.runs import (
     CAUGHT_UP,
     OVERLAP,
@@ -323,7 +325,7 @@ class Scheduler:
         self._published_errors = {problem.path: problem.error for problem in problems}
         self._events.publish(
             CeremoniesLoaded(
-                ceremonies=tuple(ceremony_facts(row) for row in self.rows()),
+                ceremonies=tuple(to_json(ceremony_facts(row)) for row in self.rows()),
                 errors=tuple({"path": problem.path, "error": problem.error} for problem in problems),
             )
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
+from fleetsim.api.health import HealthSnapshot
 from fleetsim.channels.alerts import AlertKey, AlertKind, Alerts, AlertSettings, what_holds
 from fleetsim.channels.delivery import CurrentSettings
 from fleetsim.events.fleet import (
@@ -24,7 +25,7 @@ from fleetsim.events.fleet import (
 )
 from fleetsim.events.log import EventLog, Subscription
 from fleetsim.events.request import EPOCH
-from fleetsim.health.fleet_health import Condition, HealthSnapshot
+from fleetsim.health.fleet_health import Condition
 from fleetsim.health.outcome_stats import FailureRate
 from fleetsim.ledger import Ledger
 from fleetsim.model.errors import FleetsimError

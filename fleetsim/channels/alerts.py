@@ -14,10 +14,11 @@ from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import ConfigDict, Field
 
+from fleetsim.api.health import HealthSnapshot
 from fleetsim.channels.channel import ChannelIds
 from fleetsim.events.fleet import AlertCleared, AlertRaised, NoticeDelivered
 from fleetsim.events.request import EPOCH
-from fleetsim.health.fleet_health import Condition, HealthSnapshot, Share
+from fleetsim.health.fleet_health import Condition, Share
 from fleetsim.health.outcome_stats import FailureRate
 from fleetsim.model.text import one_line
 from fleetsim.runtime.explain import DECLARED

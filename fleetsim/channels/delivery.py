@@ -11,9 +11,11 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Protocol
 
+from msgspec import structs
+
+from fleetsim.api.answers import ChannelRow, SinkResult, SinkRow
 from fleetsim.channels import notice as put
 from fleetsim.channels.alerts import AlertSettings
 from fleetsim.channels.channel import OPERATOR, Channel, ChannelIds, Destination, SinkKind
@@ -57,39 +59,6 @@ TEST_S = 12.0
 REASON_CHARS_MAX = 200
 
 _PLAIN_WAY = WayOut()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkRow:
-    """How one sink has fared since the hub started. ``failing_since`` is None while the last notice arrived."""
-
-    sink: str
-    kind: str
-    delivered: int = 0
-    failed: int = 0
-    left_out: int = 0
-    waiting: int = 0
-    last_at: datetime | None = None
-    failing_since: datetime | None = None
-    last_error: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelRow:
-    """A channel and its sinks."""
-
-    id: str
-    agents: tuple[str, ...]
-    sinks: tuple[SinkRow, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkResult:
-    """The delivery of one notice to one sink; ``reason`` is empty if it arrived."""
-
-    sink: str
-    attempts: int = 1
-    reason: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -152,7 +121,7 @@ class Channels:
         rows = []
         for key, channel in self.in_force.items():
             queues = [self._queues[key, sink] for sink in channel.sinks]
-            sinks = tuple(replace(queue.row, waiting=len(queue.waiting)) for queue in queues)
+            sinks = tuple(structs.replace(queue.row, waiting=len(queue.waiting)) for queue in queues)
             rows.append(ChannelRow(id=key, agents=channel.agents, sinks=sinks))
         return tuple(rows)
 
@@ -173,7 +142,7 @@ class Channels:
             queue.waiting.append(notice)
             while len(queue.waiting) > WAITING_MAX:
                 queue.waiting.popleft()
-                queue.row = replace(queue.row, left_out=queue.row.left_out + 1)
+                queue.row = structs.replace(queue.row, left_out=queue.row.left_out + 1)
             if queue.worker is None or queue.worker.done():
                 queue.worker = self._workers.start(self._serve(queue), name=f"{channel_id} {sink.kind.value}")
 
@@ -278,11 +247,11 @@ class Channels:
         now, row = self._runtime.clock.now(), queue.row
         if result.reason:
             since, failed = row.failing_since or now, row.failed + 1
-            queue.row = replace(row, last_at=now, failed=failed, failing_since=since, last_error=result.reason)
+            queue.row = structs.replace(row, last_at=now, failed=failed, failing_since=since, last_error=result.reason)
             log.warning("channel %s: %s was not told: %s", queue.channel_id, result.sink, result.reason)
             self._publish_failure(queue.channel_id, notice, result)
             return
-        queue.row = replace(row, last_at=now, delivered=row.delivered + 1, failing_since=None)
+        queue.row = structs.replace(row, last_at=now, delivered=row.delivered + 1, failing_since=None)
         self._events.publish(
             NoticeDelivered(
                 correlation_id=notice.correlation_id,

@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from fleetsim.api.answer import iso
 from fleetsim.channels.alerts import AlertKey, AlertKind
 from fleetsim.events.fleet import (
     AlertCleared,
@@ -22,7 +23,6 @@ from fleetsim.events.fleet import (
     CeremonySkipped,
 )
 from fleetsim.events.request import QuestionAsked, QuestionExpired, QuestionOverdue
-from fleetsim.events.wire import iso
 from fleetsim.ledger import RunStatus
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.model.work import Outcome, QuestionKind

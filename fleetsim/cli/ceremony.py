@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import click
 
+from fleetsim.api.answer import iso
+from fleetsim.api.answers import CeremonyFacts, RunFacts
 from fleetsim.ceremony.file import parse_moment, zone_of
 from fleetsim.cli import render
-from fleetsim.cli.ceremony_files import check, chosen, fires_of, now, shown, with_ceremonies
+from fleetsim.cli.ceremony_files import CeremonyRows, check, chosen, fires_of, now, shown, with_ceremonies
 from fleetsim.cli.hub_client import at_hub, connect
 from fleetsim.cli.main import CommonOptions, Exit, load_verb
 from fleetsim.cli.options import timeout_option, within
@@ -58,33 +60,33 @@ def list_ceremonies(common: CommonOptions, strict: bool) -> int:
             ["ON", "CEREMONY", "SCHEDULE", "NEXT", "SKILL", "TARGETS", "LAST"],
             [
                 [
-                    "yes" if row["enabled"] else "no",
-                    row["id"],
-                    row["schedule"] or f"once {row['at']}",
-                    row["nextFireAt"] or ("spent" if row["once"] and row["enabled"] else "-"),
-                    row["skill"],
-                    ", ".join(row["targets"]),
-                    render.word(row["lastRun"]["status"], plain=common.ascii) if row["lastRun"] else "-",
+                    "yes" if row.enabled else "no",
+                    row.id,
+                    row.schedule or f"once {row['at']}",
+                    iso(row.next_fire_at) if row.next_fire_at else ("spent" if row.once and row.enabled else "-"),
+                    row.skill,
+                    ", ".join(row.targets),
+                    render.word(row.last_run.status, plain=common.ascii) if row.last_run else "-",
                 ]
-                for row in listing["ceremonies"]
+                for row in listing.ceremonies
             ],
         )
     return Exit.NOTHING_RAN if strict and wrong else Exit.OK
 
 
-def _listing(common: CommonOptions) -> dict[str, Any]:
+def _listing(common: CommonOptions) -> CeremonyRows:
     return with_ceremonies(common, None, lambda source: source.listing(), reads=True)
 
 
-def _wrong(listing: dict[str, Any], ceremony_id: str | None = None) -> Iterator[str]:
+def _wrong(listing: CeremonyRows, ceremony_id: str | None = None) -> Iterator[str]:
     """The faults of files and targets, of one ceremony or of all, a line each."""
-    for problem in listing["errors"]:
-        if ceremony_id in {None, problem["ceremonyId"]}:
-            state = "not in force as it stands, its last good version is" if problem["kept"] else "not in force"
-            yield f"{state}: {problem['error']}"
-    for row in listing["ceremonies"]:
-        if ceremony_id in {None, row["id"]}:
-            yield from (f"warning: {row['id']}: {warning}" for warning in row["warnings"])
+    for problem in listing.errors:
+        if ceremony_id in {None, problem.ceremony_id}:
+            state = "not in force as it stands, its last good version is" if problem.kept else "not in force"
+            yield f"{state}: {problem.error}"
+    for row in listing.ceremonies:
+        if ceremony_id in {None, row.id}:
+            yield from (f"warning: {row.id}: {warning}" for warning in row.warnings)
 
 
 @ceremony.command("show")
@@ -96,31 +98,31 @@ def show(common: CommonOptions, ceremony_id: str) -> int:
     (row,) = chosen(listing, (ceremony_id,))
     for line in _wrong(listing, ceremony_id):
         common.note(line)
-    fires = fires_of([row], now(), 5) if row["enabled"] else []
+    fires = fires_of([row], now(), 5) if row.enabled else []
     if common.as_json:
         render.emit_json({**row, "nextFires": [moment.isoformat() for moment, _ in fires]})
         return Exit.OK
-    last = row["lastRun"]
+    last = row.last_run
     render.labels(
         [
-            ("id", row["id"]),
-            ("name", row["name"]),
-            ("description", row["description"]),
-            ("schedule", f"{row['schedule'] or 'once at ' + row['at']} ({row['timezone']})"),
-            ("enabled", "yes" if row["enabled"] else "no"),
-            ("skill", row["skill"]),
-            ("targets", ", ".join(row["targets"])),
-            ("overlap", row["overlap"]),
-            ("catch up", f"{row['catchUp']}, within {row['catchUpWindow']} s"),
-            ("late after", f"{row['lateAfter']} s"),
-            ("timeout", f"{row['timeoutMs'] / 1000:g} s"),
-            ("notify", row["notifyChannel"]),
-            ("created by", row["createdBy"]),
-            ("project", row["project"]),
-            ("file", row["path"]),
-            *(("next", shown(moment, row["timezone"]).removesuffix(f" {row['timezone']}")) for moment, _ in fires),
-            ("last run", f"{last['status']} at {last['startedAt']}" if last else None),
-            ("error", last["error"] if last else None),
+            ("id", row.id),
+            ("name", row.name),
+            ("description", row.description),
+            ("schedule", f"{row.schedule or 'once at ' + row['at']} ({row.timezone})"),
+            ("enabled", "yes" if row.enabled else "no"),
+            ("skill", row.skill),
+            ("targets", ", ".join(row.targets)),
+            ("overlap", row.overlap),
+            ("catch up", f"{row.catch_up}, within {row.catch_up_window} s"),
+            ("late after", f"{row.late_after} s"),
+            ("timeout", f"{row.timeout_ms / 1000:g} s"),
+            ("notify", row.notify_channel),
+            ("created by", row.created_by),
+            ("project", row.project),
+            ("file", row.path),
+            *(("next", shown(moment, row.timezone).removesuffix(f" {row.timezone}")) for moment, _ in fires),
+            ("last run", f"{last.status} at {iso(last.started_at)}" if last else None),
+            ("error", last.error if last else None),
         ]
     )
     return Exit.OK
@@ -141,21 +143,21 @@ def next_fires(
     fleetsim ceremony next --count 20 --tz Europe/Berlin
     fleetsim ceremony next quinn.daily-digest --from 2026-10-24T00:00
     """
-    rows = [row for row in chosen(_listing(common), ceremony_ids) if row["enabled"]]
+    rows = [row for row in chosen(_listing(common), ceremony_ids) if row.enabled]
     place = zone_of(zone) if zone else None
     after = parse_moment(start, place or UTC) - timedelta(microseconds=1) if start else now()
     fires = fires_of(rows, after, count)
     if common.as_json:
-        render.emit_json([{"at": moment.isoformat(), "id": row["id"], "skill": row["skill"]} for moment, row in fires])
+        render.emit_json([{"at": moment.isoformat(), "id": row.id, "skill": row.skill} for moment, row in fires])
     else:
         render.table(
             ["WHEN", "CEREMONY", "SKILL", "TARGETS"],
             [
                 [
-                    shown(moment, zone or row["timezone"]),
-                    row["id"],
-                    row["skill"],
-                    ", ".join(row["targets"]),
+                    shown(moment, zone or row.timezone),
+                    row.id,
+                    row.skill,
+                    ", ".join(row.targets),
                 ]
                 for moment, row in fires
             ],
@@ -198,7 +200,7 @@ _EXITS = {None: Exit.OK, "success": Exit.OK, "timeout": Exit.TIMEOUT}
 
 def _dry_run(common: CommonOptions, ceremony_id: str, at: str | None) -> int:
     (row,) = chosen(_listing(common), (ceremony_id,))
-    moment = parse_moment(at, zone_of(row["timezone"])) if at else now()
+    moment = parse_moment(at, zone_of(row.timezone)) if at else now()
     due = next((slot for slot, _ in fires_of([row], moment - timedelta(microseconds=1), 1)), None)
     sent = with_ceremonies(common, None, lambda source: source.dry_run(ceremony_id))
     plan = {
@@ -233,13 +235,13 @@ def history(common: CommonOptions, ceremony_ids: tuple[str, ...], limit: int, si
     Exits 6 if there are none.
     """
 
-    async def runs(hub: HubClient) -> list[dict[str, Any]]:
-        ids = ceremony_ids or tuple(row["id"] for row in await hub.ceremonies())
-        pages = [await hub.get(f"/ceremonies/{quote(one, safe='')}/runs", limit=limit) for one in ids]
-        return sorted((run for page in pages for run in page), key=lambda run: str(run["startedAt"]), reverse=True)
+    async def runs(hub: HubClient) -> list[RunFacts]:
+        ids = ceremony_ids or tuple(row.id for row in await hub.ceremonies())
+        pages = [await hub.read(list[RunFacts], f"/ceremonies/{quote(one, safe='')}/runs", limit=limit) for one in ids]
+        return sorted((run for page in pages for run in page), key=lambda run: run.started_at, reverse=True)
 
     after = parse_moment(since, UTC) if since else None
-    shown = [run for run in at_hub(common, runs) if after is None or datetime.fromisoformat(run["startedAt"]) >= after]
+    shown = [run for run in at_hub(common, runs) if after is None or run.started_at >= after]
     shown = shown[:limit]
     if common.as_json:
         render.emit_json(shown)
@@ -248,14 +250,14 @@ def history(common: CommonOptions, ceremony_ids: tuple[str, ...], limit: int, si
             ["SLOT", "CEREMONY", "WHY", "LATE", "OUTCOME", "SLOTS", "RUN", "ERROR"],
             [
                 [
-                    run["scheduledAt"],
-                    run["ceremonyId"],
-                    run["trigger"],
-                    render.seconds(run["latenessMs"] / 1000) if run["late"] else "-",
-                    render.word(run["status"], plain=common.ascii),
-                    run["count"],
-                    run["runId"],
-                    run["error"],
+                    iso(run.scheduled_at),
+                    run.ceremony_id,
+                    run.trigger,
+                    render.seconds(run.lateness_ms / 1000) if run.late else "-",
+                    render.word(run.status, plain=common.ascii),
+                    run.count,
+                    run.run_id,
+                    run.error,
                 ]
                 for run in shown
             ],
@@ -381,18 +383,17 @@ def _set_enabled(common: CommonOptions, ceremony_id: str, folder: Path | None, e
     return _show_change(common, with_ceremonies(common, folder, lambda source: source.update(ceremony_id, changes)))
 
 
-def _show_change(common: CommonOptions, row: dict[str, Any]) -> int:
+def _show_change(common: CommonOptions, row: CeremonyFacts) -> int:
     """Say what is in the file now, when it fires, and what a running hub finds wrong with it."""
-    for warning in row["warnings"]:
+    for warning in row.warnings:
         common.note(f"warning: {warning}")
     if common.as_json:
         render.emit_json(row)
         return Exit.OK
     fires = "not while it is disabled"
-    if row["enabled"]:
-        due = row["nextFireAt"]
-        fires = shown(datetime.fromisoformat(due), row["timezone"]) if due else "never"
-    render.labels([("id", row["id"]), ("file", row["path"]), ("next", fires)])
+    if row.enabled:
+        fires = shown(row.next_fire_at, row.timezone) if row.next_fire_at else "never"
+    render.labels([("id", row.id), ("file", row.path), ("next", fires)])
     return Exit.OK
 
 
@@ -410,13 +411,12 @@ async def _run(common: CommonOptions, ceremony_id: str, wait: bool, timeout_s: f
 
     async with within(timeout_s, late), connect(common) as hub:
         run_id = await hub.run_ceremony(ceremony_id)
-        listing = {"ceremonies": await hub.ceremonies(), "errors": await hub.ceremony_errors()}
+        listing = CeremonyRows(ceremonies=await hub.ceremonies(), errors=await hub.ceremony_errors())
         for line in _wrong(listing, ceremony_id):
             common.note(line)
         while wait:
-            runs = await hub.get(f"/ceremonies/{quote(ceremony_id, safe='')}/runs", limit=20)
-            mine = next((r for r in runs if r["runId"] == run_id), None)
-            if mine is not None and mine["status"] != "running":
-                return {"runId": run_id, "status": mine["status"], "error": mine.get("error") or None}
+            mine = next((run for run in await hub.ceremony_runs(ceremony_id) if run.run_id == run_id), None)
+            if mine is not None and mine.status != "running":
+                return {"runId": run_id, "status": mine.status, "error": mine.error or None}
             await asyncio.sleep(0.5)
         return {"runId": run_id}

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
+from fleetsim.api.answer import HubAnswer
+from fleetsim.api.answers import CeremonyFacts, DryRun, FileProblem
 from fleetsim.ceremonies.folder import CeremonyFolder, CeremonyStore, StoredCeremony
 from fleetsim.ceremonies.runs import CeremonyRow, ceremony_facts
 from fleetsim.ceremonies.runs import dry_run as would_send
@@ -18,7 +20,6 @@ from fleetsim.ceremony.file import next_due, parse_ceremony, zone_of
 from fleetsim.cli.hub_client import connect, find_hub
 from fleetsim.cli.main import CommonOptions
 from fleetsim.client.hub_client import HubClient
-from fleetsim.events.wire import to_json
 from fleetsim.fleet.config import load_fleet
 from fleetsim.fleet.registry import judge, nearest_of, resolve
 from fleetsim.fleet.settings import FleetConfig
@@ -30,23 +31,30 @@ from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, load
 T = TypeVar("T")
 
 
+class CeremonyRows(HubAnswer, frozen=True, kw_only=True):
+    """The ceremonies in force, and the problems of files."""
+
+    ceremonies: list[CeremonyFacts]
+    errors: list[FileProblem]
+
+
 class CeremonySource(Protocol):
     """Ceremonies as the verbs read and change them: those of the running hub, or those of a folder.
 
     Rows are those of ``GET /api/ceremonies``.
     """
 
-    async def listing(self) -> dict[str, Any]:
+    async def listing(self) -> CeremonyRows:
         """Every ceremony (``ceremonies``), and every file that is wrong (``errors``)."""
         ...
 
-    async def dry_run(self, ceremony_id: str) -> dict[str, Any]:
+    async def dry_run(self, ceremony_id: str) -> DryRun:
         """The requests that firing it would send."""
         ...
 
-    async def create(self, keys: Mapping[str, Any]) -> dict[str, Any]: ...
+    async def create(self, keys: Mapping[str, Any]) -> CeremonyFacts: ...
 
-    async def update(self, ceremony_id: str, changes: Mapping[str, Any]) -> dict[str, Any]: ...
+    async def update(self, ceremony_id: str, changes: Mapping[str, Any]) -> CeremonyFacts: ...
 
     async def delete(self, ceremony_id: str) -> None: ...
 
@@ -76,16 +84,15 @@ class _HubSource:
         self.dry_run = hub.dry_run
         self.delete = hub.delete_ceremony
 
-    async def listing(self) -> dict[str, Any]:
-        return {"ceremonies": await self._hub.ceremonies(), "errors": await self._hub.ceremony_errors()}
+    async def listing(self) -> CeremonyRows:
+        return CeremonyRows(ceremonies=await self._hub.ceremonies(), errors=await self._hub.ceremony_errors())
 
-    async def create(self, keys: Mapping[str, Any]) -> dict[str, Any]:
-        row: dict[str, Any] = await self._hub.post("/ceremonies/create", keys)
-        return row
+    async def create(self, keys: Mapping[str, Any]) -> CeremonyFacts:
+        return await self._hub.read(CeremonyFacts, "/ceremonies/create", keys)
 
-    async def update(self, ceremony_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        row: dict[str, Any] = await self._hub.post(f"/ceremonies/{quote(ceremony_id, safe='')}/update", changes)
-        return row
+    async def update(self, ceremony_id: str, changes: Mapping[str, Any]) -> CeremonyFacts:
+        path = f"/ceremonies/{quote(ceremony_id, safe='')}/update"
+        return await self._hub.read(CeremonyFacts, path, changes)
 
 
 class _FolderSource:
@@ -95,7 +102,7 @@ class _FolderSource:
         self._common = common
         self._folder = folder
 
-    async def listing(self) -> dict[str, Any]:
+    async def listing(self) -> CeremonyRows:
         """As the hub lists them, without runs. Only the hub reads cards, so that skills are not judged."""
         fleet = await self._fleet()
         folder = CeremonyFolder(DiskFiles(), self._common.agents_yaml.parent / "ceremonies")
@@ -114,19 +121,19 @@ class _FolderSource:
             )
             for key, one in sorted(loaded.ceremonies.items())
         ]
-        return {"ceremonies": [ceremony_facts(row) for row in rows], "errors": to_json(loaded.problems)}
+        return CeremonyRows(ceremonies=[ceremony_facts(row) for row in rows], errors=list(loaded.problems))
 
-    async def dry_run(self, ceremony_id: str) -> dict[str, Any]:
+    async def dry_run(self, ceremony_id: str) -> DryRun:
         """Agents are those that agents.yaml says offer the skill."""
         ceremony = (await store(self._common, None)).get(ceremony_id).ceremony
         fleet = await self._fleet()
         offers = {agent.name: agent.skill_names for agent in fleet.agents if agent.enabled or agent.disabled_why}
         return would_send(ceremony, lambda skill, to: resolve(skill, to, offers=offers, weights={}, chance=lambda: 0.0))
 
-    async def create(self, keys: Mapping[str, Any]) -> dict[str, Any]:
+    async def create(self, keys: Mapping[str, Any]) -> CeremonyFacts:
         return _row(await (await store(self._common, self._folder)).create(keys, created_by="system"))
 
-    async def update(self, ceremony_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    async def update(self, ceremony_id: str, changes: Mapping[str, Any]) -> CeremonyFacts:
         return _row(await (await store(self._common, self._folder)).update(ceremony_id, changes))
 
     async def delete(self, ceremony_id: str) -> None:
@@ -136,7 +143,7 @@ class _FolderSource:
         return await load_fleet(self._common.require_agents_yaml(), files=DiskFiles(), env=os.environ)
 
 
-def _row(stored: StoredCeremony) -> dict[str, Any]:
+def _row(stored: StoredCeremony) -> CeremonyFacts:
     due = next_due(stored.ceremony, now()) if stored.ceremony.enabled else None
     return ceremony_facts(CeremonyRow(ceremony=stored.ceremony, path=stored.path, next_at=due))
 
@@ -153,32 +160,31 @@ def now() -> datetime:
     return SystemClock().now()
 
 
-def chosen(listing: dict[str, Any], ids: Sequence[str]) -> list[dict[str, Any]]:
+def chosen(listing: CeremonyRows, ids: Sequence[str]) -> list[CeremonyFacts]:
     """The rows of these ids, or all. Raises UnknownTarget."""
-    rows = {row["id"]: row for row in listing["ceremonies"]}
+    rows = {row.id: row for row in listing.ceremonies}
     for one in ids:
         if one not in rows:
-            errors = [problem["error"] for problem in listing["errors"] if problem["ceremonyId"] == one]
+            errors = [problem.error for problem in listing.errors if problem.ceremony_id == one]
             raise UnknownTarget(f"there is no ceremony “{one}”", hint=errors[0] if errors else nearest_of(one, rows))
     return [rows[one] for one in ids] if ids else list(rows.values())
 
 
-def fires_of(rows: Sequence[dict[str, Any]], after: datetime, count: int) -> list[tuple[datetime, dict[str, Any]]]:
+def fires_of(rows: Sequence[CeremonyFacts], after: datetime, count: int) -> list[tuple[datetime, CeremonyFacts]]:
     """The next fires of these ceremonies together, the soonest first."""
-    fires: list[tuple[datetime, dict[str, Any]]] = []
+    fires: list[tuple[datetime, CeremonyFacts]] = []
     for row in rows:
         due = after
         for _ in range(count):
-            if row["schedule"] is None:
-                at = datetime.fromisoformat(row["at"])
-                slot = at if at > due else None
+            if row.schedule is None:
+                slot = row.at if row.at and row.at > due else None
             else:
-                slot = next_slot(parse_cron(row["schedule"]), due, zone_of(row["timezone"]))
+                slot = next_slot(parse_cron(row.schedule), due, zone_of(row.timezone))
             if slot is None:
                 break
             fires.append((slot, row))
             due = slot
-    return sorted(fires, key=lambda fire: (fire[0], fire[1]["id"]))[:count]
+    return sorted(fires, key=lambda fire: (fire[0], fire[1].id))[:count]
 
 
 def shown(moment: datetime, zone: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
+from fleetsim.api.answers import WireExchange
+from fleetsim.api.health import HealthSnapshot, HubMember
 from fleetsim.api.part_rows import read_part_row
 from fleetsim.cli.parts import save_parts
 from fleetsim.client.hub_client import HubClient
@@ -75,10 +76,10 @@ class HubControls(SavingControls):
     async def refresh(self, agent: str) -> None:
         await self._hub.broker.refresh(agent)
 
-    async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[Mapping[str, Any]]:
+    async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[WireExchange]:
         return await self._hub.wire_rows(agent=agent, task=task, after=after)
 
-    async def hubs(self) -> Sequence[Mapping[str, Any]]:
+    async def hubs(self) -> Sequence[HubMember]:
         return await self._hub.hub_rows()
 
     async def text(self, correlation_id: str) -> WholeText:
@@ -110,9 +111,9 @@ class AttachedControls(SavingControls):
 
     async def answer(self, question_id: str, text: str) -> str:
         question = await self._hub.question(question_id)
-        text, parts = _typed(text, wants_data=bool(question["asksForData"]))
+        text, parts = _typed(text, wants_data=question.asks_for_data)
         await self._hub.answer(question_id, text, parts=parts)
-        return f"sent to {question['agent']}"
+        return f"sent to {question.agent}"
 
     async def reject(self, question_id: str) -> None:
         await self._hub.answer(question_id, "", decision="reject")
@@ -129,15 +130,13 @@ class AttachedControls(SavingControls):
     async def refresh(self, agent: str) -> None:
         await self._hub.post(f"/agents/{quote(agent, safe='')}/refresh")
 
-    async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[Mapping[str, Any]]:
+    async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[WireExchange]:
         return await self._hub.wire(agent=agent or None, task=task or None, after=after)
 
-    async def hubs(self) -> Sequence[Mapping[str, Any]]:
-        rows: Sequence[Mapping[str, Any]] = (await self._hub.get("/health")).get("hubs", ())
-        return rows
+    async def hubs(self) -> Sequence[HubMember]:
+        return (await self._hub.read(HealthSnapshot, "/health")).hubs or ()
 
     async def text(self, correlation_id: str) -> WholeText:
         row = await self._hub.task(correlation_id)
-        text = str(row.get("text", ""))
-        parts = tuple(read_part_row(part) for part in row.get("parts", ()))
-        return WholeText(text=text, chars=max(int(row.get("textChars") or 0), len(text)), parts=parts)
+        parts = tuple(map(read_part_row, row.parts))
+        return WholeText(text=row.text, chars=max(row.text_chars, len(row.text)), parts=parts)

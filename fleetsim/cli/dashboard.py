@@ -9,19 +9,20 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 from fleetsim import __version__
+from fleetsim.api.answers import KeyIdentity
 from fleetsim.cli.ask import way_given
 from fleetsim.cli.controls import AttachedControls, HubControls
 from fleetsim.cli.main import CommonOptions, Exit
@@ -263,7 +264,7 @@ def version_note(theirs: str) -> str:
 @asynccontextmanager
 async def _attached(
     common: CommonOptions, url: str | None, *, key_env: str | None, way: WayOut
-) -> AsyncIterator[tuple[Runtime, Callable[[], HubClient | None], HubClient, Mapping[str, Any]]]:
+) -> AsyncIterator[tuple[Runtime, Callable[[], HubClient | None], HubClient, KeyIdentity]]:
     """The hub at ``url``, or the hub of the state folder: what connects to it again, its client, and its ``/whoami``.
 
     Raises:
@@ -292,7 +293,7 @@ async def _attached(
             hub = await stack.enter_async_context(connect(common)) if url is None else client()
             assert hub is not None
             try:
-                about = await hub.get("/whoami")
+                about = await hub.read(KeyIdentity, "/whoami")
             except AuthRefused as error:
                 named = one_line(key_env or KEY_VARIABLE, 64)
                 hint = "--key-env names the variable with the hub's key (api-key in its state folder) or an agent's"
@@ -310,16 +311,16 @@ async def _attach(common: CommonOptions, url: str | None, *, key_env: str | None
         raise ConfigError("the dashboard needs a terminal", hint="`fleetsim health` prints the state of the fleet")
     settings = read_settings(settings_folder(os.environ))
     async with _attached(common, url, key_env=key_env, way=way) as (runtime, client, hub, about):
-        events = HubEvents(client, after=max(0, int(about.get("lastSeq", 0)) - KEEP_MAX))
+        events = HubEvents(client, after=max(0, about.last_seq - KEEP_MAX))
         title = hub.url.partition("://")[2]
-        if about["agent"] is not None:
-            title += f" as {one_line(str(about['agent']), 64)}"
+        if about.agent is not None:
+            title += f" as {one_line(about.agent, 64)}"
         app = FleetApp(
             AttachedFeed(events),
             AttachedControls(client),
             clock=runtime.clock,
             title=title,
-            note=version_note(str(about.get("version", "older than 0.1.0"))),
+            note=version_note(about.version or "older than 0.1.0"),
             ascii=common.ascii,
             read_only=read_only,
             settings=settings,

@@ -94,7 +94,7 @@ async def _demo(common: CommonOptions, drawn: bool, stays: bool, picture: Path |
         try:
             missing = await demo_fleet.watch(common, hub, home, deadline_s=DEADLINE_S)
         finally:
-            health.show(common, hub.snapshot().to_json()["agents"])
+            health.show(common, hub.snapshot().agents)
         for what in missing:
             common.note(f"missing after {DEADLINE_S:.0f} s: {what}")
         if picture is not None:

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fleetsim.agent import Agent, AgentLimits, Effect, SkillContext, SkillFailed, skill
+from fleetsim.api.answers import InboxPage
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.terminal import Progress
 from fleetsim.events.fleet import CeremonyCompleted, CeremonyFired
@@ -189,8 +190,8 @@ async def watch(common: CommonOptions, hub: Hub, home: Path, *, deadline_s: floa
             address = None if answered else StateDir(home / "state").find()
             if address is not None:  # through the public API, key and all
                 remote = address.client(hub.runtime)
-                for question in (await remote.get("/inbox"))["questions"][:1]:
-                    await remote.answer(question["questionId"], "yes, go ahead", by="demo")
+                for question in (await remote.read(InboxPage, "/inbox")).questions[:1]:
+                    await remote.answer(question.question_id, "yes, go ahead", by="demo")
                     answered = True
             await asyncio.sleep(0.25)
     return []

@@ -8,15 +8,17 @@ import platform
 import shutil
 import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 import fleetsim
+from fleetsim.api.answers import KeyIdentity
+from fleetsim.api.health import HealthSnapshot, HubMember
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.model.errors import ConfigError, FleetsimError
 
@@ -205,8 +207,8 @@ async def _hub(common: CommonOptions) -> list[Finding]:
         return [Finding("hub", OK, f"no hub runs here; port {PORT} is free")]
     try:
         async with connect(common) as hub:
-            version = (await hub.get("/whoami")).get("version", "")
-            hubs = (await hub.get("/health")).get("hubs", [])
+            version = (await hub.read(KeyIdentity, "/whoami")).version
+            hubs = (await hub.read(HealthSnapshot, "/health")).hubs or ()
     except FleetsimError as error:
         return [Finding("hub", FAILURE, f"{address.url}: {error}", error.hint or f"look at process {address.pid}")]
     said = f"{address.url} runs fleetsim {version}"
@@ -215,13 +217,13 @@ async def _hub(common: CommonOptions) -> list[Finding]:
     return [Finding("hub", OK, said), *_members(hubs)]
 
 
-def _members(hubs: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def _members(hubs: Sequence[HubMember]) -> Iterator[Finding]:
     """The hubs of a fleet that has several."""
     from fleetsim.cli.health import hub_lines
 
-    mixed = len({row["version"] for row in hubs}) > 1
-    for row, line in zip(hubs, hub_lines({"hubs": hubs}), strict=True):
-        late = row["leaseAgeS"] > row["leaseS"]
+    mixed = len({row.version for row in hubs}) > 1
+    for row, line in zip(hubs, hub_lines(hubs), strict=True):
+        late = row.lease_age_s > row.lease_s
         step = (
             "look at its process and its way to PostgreSQL"
             if late

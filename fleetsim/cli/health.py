@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import quote
 
 import click
+from msgspec.structs import replace
 
+from fleetsim.api.answer import iso
+from fleetsim.api.answers import ChannelRow, SinkResult, SinkRow
+from fleetsim.api.health import AgentHealth, HealthSnapshot, HubMember
+from fleetsim.api.state import OutcomeStats
 from fleetsim.cli import render
 from fleetsim.cli.hub_client import at_hub, connect
 from fleetsim.cli.main import CommonOptions, Exit
@@ -71,10 +77,11 @@ def health(common: CommonOptions, /, watch: bool, window_s: float | None, **look
     async def look() -> int:
         async with connect(common) as hub:
             window = None if window_s is None else round(window_s)
-            fleet, channels = await hub.get("/health", window=window), await hub.get("/channels")
+            fleet = await hub.read(HealthSnapshot, "/health", window=window)
+            channels = await hub.read(list[ChannelRow], "/channels")
         if watch and not common.as_json:
             click.clear()
-            render.line(f"the last {fleet['windowHours']:g} h, at {_moment(fleet['collectedAt'])}")
+            render.line(f"the last {fleet.window_hours:g} h, at {_moment(fleet.collected_at)}")
         return _report(common, fleet, channels, emit=render.emit_json_line if watch else render.emit_json, **looked)
 
     async def looks() -> int:
@@ -95,8 +102,8 @@ def health(common: CommonOptions, /, watch: bool, window_s: float | None, **look
 
 def _report(
     common: CommonOptions,
-    fleet: Mapping[str, Any],
-    channels: list[dict[str, Any]],
+    fleet: HealthSnapshot,
+    channels: Sequence[ChannelRow],
     *,
     emit: Callable[[Any], None],
     agents: Sequence[str],
@@ -104,8 +111,8 @@ def _report(
     fail_if: tuple[Expectation, ...],
 ) -> int:
     """Print the health of the agents, and return the exit code."""
-    rows = [row for row in fleet["agents"] if not agents or row["agentName"] in agents]
-    known = [row["agentName"] for row in fleet["agents"]]
+    rows = [row for row in fleet.agents if not agents or row.agent_name in agents]
+    known = [row.agent_name for row in fleet.agents]
     for name in agents:
         if name not in known:
             common.note(f"there is no agent '{one_line(name, 60)}'{did_you_mean(name, known)}")
@@ -115,16 +122,16 @@ def _report(
     for condition in fail_if:
         require_known(condition, figures)
     if common.as_json:
-        emit({**fleet, "agents": rows})
+        emit(replace(fleet, agents=tuple(rows)))
     else:
         show(common, rows)
-    for line in hub_lines(fleet) if not common.as_json else ():
+    for line in hub_lines(fleet.hubs or ()) if not common.as_json else ():
         render.line(line)
-    if fleet.get("storage"):
-        common.warn(f"no request is accepted: {one_line(fleet['storage'], 300)}")
+    if fleet.storage:
+        common.warn(f"no request is accepted: {one_line(fleet.storage, 300)}")
     for line in failing(channels):
         common.note(line)
-    failed = fail_if_down and any(row["health"] == "down" for row in rows)
+    failed = fail_if_down and any(row.health == "down" for row in rows)
     for condition in fail_if:
         figure = condition.figure(figures)
         if figure is None:
@@ -135,39 +142,39 @@ def _report(
     return Exit.FAILED if failed else Exit.OK
 
 
-def figures_of(fleet: Mapping[str, Any]) -> Figures:
+def figures_of(fleet: HealthSnapshot) -> Figures:
     """The figures that ``GET /api/health`` has, by scope and under the names that expectations use.
 
     Percentiles exist for an agent and for a skill at an agent; those of several agents cannot be derived from them.
     """
-    rows: dict[str, list[Mapping[str, Any]]] = {row["agentName"]: [row] for row in fleet["agents"]}
-    rows[FLEET] = list(fleet["agents"])
-    for row in fleet["skills"]:
-        rows[f"{row['agentName']}/{row['skill']}"] = [row]
-        rows.setdefault(f"{FLEET}/{row['skill']}", []).append(row)
+    rows: dict[str, list[OutcomeStats]] = {row.agent_name: [row] for row in fleet.agents}
+    rows[FLEET] = list(fleet.agents)
+    for row in fleet.skills:
+        rows[f"{row.agent_name}/{row.skill}"] = [row]
+        rows.setdefault(f"{FLEET}/{row.skill}", []).append(row)
     return {scope: _figures(scope, mine) for scope, mine in rows.items()}
 
 
-def _figures(scope: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    def total(key: str) -> float:
-        return float(sum(row[key] for row in rows))
+def _figures(scope: str, rows: Sequence[OutcomeStats]) -> dict[str, float | None]:
+    def total(name: str) -> float:
+        return float(sum(getattr(row, name) for row in rows))
 
-    answered, successes = total("answeredOutcomes"), total("successCount")
-    spent = sum(row["costPerSuccessfulOutcome"] * row["successCount"] for row in rows)
+    answered, successes = total("answered_outcomes"), total("success_count")
+    spent = sum(row.cost_per_successful_outcome * row.success_count for row in rows)
     figures: dict[str, float | None] = {
-        "outcomes": total("totalOutcomes"),
+        "outcomes": total("total_outcomes"),
         "successes": successes,
-        "failures": total("failureCount"),
+        "failures": total("failure_count"),
         "success_rate": successes / answered if answered else None,
-        **{kind.value: float(sum(row["kinds"].get(kind.value, 0) for row in rows)) for kind in OutcomeKind},
-        "max": max(row["maxLatencyMs"] for row in rows) / 1000 if answered else None,
-        "cost": total("totalCostUsd"),
+        **{kind.value: float(sum(row.kinds.get(kind.value, 0) for row in rows)) for kind in OutcomeKind},
+        "max": max(row.max_latency_ms for row in rows) / 1000 if answered else None,
+        "cost": total("total_cost_usd"),
         "cost_per_success": spent / successes if successes else None,
     }
     if scope.partition("/")[0] != FLEET:
         (row,) = rows
-        figures["p50"] = row["p50LatencyMs"] / 1000 if answered else None
-        figures["p95"] = row["p95LatencyMs"] / 1000 if answered else None
+        figures["p50"] = row.p50_latency_ms / 1000 if answered else None
+        figures["p95"] = row.p95_latency_ms / 1000 if answered else None
     return figures
 
 
@@ -184,14 +191,14 @@ def require_known(condition: Expectation, figures: Figures) -> None:
         raise ConfigError(f"--fail-if {condition.text}: health has no {condition.metric} of {whose}: {has}", hint=hint)
 
 
-def hub_lines(fleet: Mapping[str, Any]) -> Iterator[str]:
+def hub_lines(hubs: Sequence[HubMember]) -> Iterator[str]:
     """The hubs of a fleet that has several: work, lease and the last take-over of each."""
-    for row in fleet.get("hubs", ()):
-        took = f", took over {row['took']}, last {_moment(row['tookAt'])}" if row["tookAt"] else ""
-        here = ", this one" if row["here"] else ""
+    for row in hubs:
+        took = f", took over {row.took}, last {_moment(row.took_at)}" if row.took_at else ""
+        here = ", this one" if row.here else ""
         yield (
-            f"hub {row['hub']}: {one_line(row['name'], NAME_MAX)}, fleetsim {one_line(row['version'], 20)}{here}:"
-            f" owns {row['owned']}, lease {row['leaseAgeS']:.1f} s old of {row['leaseS']:g} s{took}"
+            f"hub {row.hub}: {one_line(row.name, NAME_MAX)}, fleetsim {one_line(row.version, 20)}{here}:"
+            f" owns {row.owned}, lease {row.lease_age_s:.1f} s old of {row.lease_s:g} s{took}"
         )
 
 
@@ -200,23 +207,23 @@ NAME_MAX = 64
 LINE_MAX = 60
 
 
-def show(common: CommonOptions, rows: Sequence[Mapping[str, Any]]) -> None:
+def show(common: CommonOptions, rows: Sequence[AgentHealth]) -> None:
     """The health table, worst first, and what there is to say of each agent."""
-    rows = sorted(rows, key=lambda row: (_WORST_FIRST.index(row["health"]), row["agentName"]))
+    rows = sorted(rows, key=lambda row: (_WORST_FIRST.index(row.health), row.agent_name))
     render.table(
         ["HEALTH", "AGENT", "RUNS", "OK%", "BESIDE", "P50", "P95", "COST", "$/OK", "FAIL%1H"],
         [
             [
-                render.word(row["health"], plain=common.ascii),
-                row["agentName"],
-                row["totalOutcomes"],
-                _percent(row["successRate"]),
-                row["totalOutcomes"] - row["answeredOutcomes"],
-                _latency(row, "p50LatencyMs"),
-                _latency(row, "p95LatencyMs"),
-                _money(row["totalCostUsd"]),
-                _money(row["costPerSuccessfulOutcome"]),
-                _percent(row["failureRate1h"]),
+                render.word(row.health, plain=common.ascii),
+                row.agent_name,
+                row.total_outcomes,
+                _percent(row.success_rate),
+                row.total_outcomes - row.answered_outcomes,
+                _latency(row, row.p50_latency_ms),
+                _latency(row, row.p95_latency_ms),
+                _money(row.total_cost_usd),
+                _money(row.cost_per_successful_outcome),
+                _percent(row.failure_rate_1h),
             ]
             for row in rows
         ],
@@ -227,23 +234,23 @@ def show(common: CommonOptions, rows: Sequence[Mapping[str, Any]]) -> None:
         render.line(line)
 
 
-def _remarks(row: Mapping[str, Any]) -> Iterator[str]:
+def _remarks(row: AgentHealth) -> Iterator[str]:
     """Why it is not up and since when, what was not its doing, and its last failure."""
-    name = one_line(row["agentName"], NAME_MAX)
-    if row["health"] != "up":
-        since = f" since {_moment(row['since'])}" if row["since"] else ""
-        yield f"{name}: {row['health']}{since}: {one_line(row['why'], 2 * LINE_MAX)}"
-    if row["besideCounts"]:
-        counts = ", ".join(f"{count} {WHOSE[Blame(blame)]}" for blame, count in row["besideCounts"].items())
+    name = one_line(row.agent_name, NAME_MAX)
+    if row.health != "up":
+        since = f" since {_moment(row.since)}" if row.since else ""
+        yield f"{name}: {row.health}{since}: {one_line(row.why, 2 * LINE_MAX)}"
+    if row.beside_counts:
+        counts = ", ".join(f"{count} {WHOSE[Blame(blame)]}" for blame, count in row.beside_counts.items())
         yield f"{name}: beside its figures: {counts}"
-    own = [failure for failure in row["recentFailures"] if failure["blame"] == "agent"]
+    own = [failure for failure in row.recent_failures if failure.blame is Blame.AGENT]
     if own:
-        when, why = _moment(own[0]["timestamp"]), one_line(own[0]["failureReason"], LINE_MAX)
-        yield f"{name}: last failure {when}, {one_line(own[0]['skill'], NAME_MAX)}: {why}"
+        when, why = _moment(own[0].timestamp), one_line(own[0].failure_reason, LINE_MAX)
+        yield f"{name}: last failure {when}, {one_line(own[0].skill, NAME_MAX)}: {why}"
 
 
-def _moment(iso: str) -> str:
-    return iso[:16].replace("T", " ") + "Z"
+def _moment(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%MZ}"
 
 
 def _percent(rate: float | None) -> str:
@@ -254,8 +261,8 @@ def _money(usd: float) -> str:
     return f"${usd:.4f}" if usd else "-"
 
 
-def _latency(row: Mapping[str, Any], key: str) -> str:
-    return render.seconds(row[key] / 1000) if row["answeredOutcomes"] else "-"
+def _latency(row: OutcomeStats, ms: int) -> str:
+    return render.seconds(ms / 1000) if row.answered_outcomes else "-"
 
 
 LINE_CHARS_MAX = 4_000
@@ -292,13 +299,13 @@ def channel() -> None:
 @click.pass_obj
 def list_channels(common: CommonOptions) -> None:
     """List every channel and how each of its sinks has fared since the hub started."""
-    rows = at_hub(common, lambda hub: hub.get("/channels"))
+    rows = at_hub(common, lambda hub: hub.read(list[ChannelRow], "/channels"))
     if common.as_json:
         render.emit_json(rows)
         return
     render.table(
         ["CHANNEL", "SINK", "STATE", "DELIVERED", "FAILED", "LEFT OUT", "LAST"],
-        [[row["id"], sink["sink"], *_fared(sink)] for row in rows for sink in row["sinks"]],
+        [[row.id, sink.sink, *_fared(sink)] for row in rows for sink in row.sinks],
         right=frozenset({3, 4, 5}),
     )
     for line in failing(rows):
@@ -312,25 +319,26 @@ def list_channels(common: CommonOptions) -> None:
 @click.pass_obj
 def test(common: CommonOptions, channel_id: str) -> int:
     """Send a test notice to every sink of the channel ID, once; exit 1 if one did not take it."""
-    results = at_hub(common, lambda hub: hub.post(f"/channels/{quote(channel_id, safe='')}/test"))
+    path = f"/channels/{quote(channel_id, safe='')}/test"
+    results = at_hub(common, lambda hub: hub.read(list[SinkResult], path, {}))
     if common.as_json:
         render.emit_json(results)
     else:
         for result in results:
-            render.line(f"{result['sink']}: {result['reason'] or 'delivered'}")
-    return Exit.FAILED if any(result["reason"] for result in results) else Exit.OK
+            render.line(f"{result.sink}: {result.reason or 'delivered'}")
+    return Exit.FAILED if any(result.reason for result in results) else Exit.OK
 
 
-def failing(rows: list[dict[str, Any]]) -> list[str]:
+def failing(rows: Sequence[ChannelRow]) -> list[str]:
     """A line for each sink whose last notice did not arrive."""
     return [
-        f"channel {row['id']}: {sink['sink']} fails since {sink['failingSince']}: {sink['lastError']}"
+        f"channel {row.id}: {sink.sink} fails since {iso(sink.failing_since)}: {sink.last_error}"
         for row in rows
-        for sink in row["sinks"]
-        if sink["failingSince"]
+        for sink in row.sinks
+        if sink.failing_since
     ]
 
 
-def _fared(sink: dict[str, Any]) -> list[Any]:
-    state = "failing" if sink["failingSince"] else "ok" if sink["delivered"] else "unused"
-    return [state, sink["delivered"], sink["failed"], sink["leftOut"], sink["lastAt"]]
+def _fared(sink: SinkRow) -> list[Any]:
+    state = "failing" if sink.failing_since else "ok" if sink.delivered else "unused"
+    return [state, sink.delivered, sink.failed, sink.left_out, iso(sink.last_at) if sink.last_at else None]

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from fleetsim.api.answers import KeyIdentity
 from fleetsim.cli.main import CommonOptions
 from fleetsim.client.hub_client import HubClient
 from fleetsim.hub.state import HubAddress, StateDir, state_path
@@ -47,7 +48,7 @@ async def connect(common: CommonOptions) -> AsyncIterator[HubClient]:
         hub = address.client(runtime)
         with suppress(FleetsimError, TimeoutError):  # the verb itself says what is wrong with the hub
             async with asyncio.timeout(_REJECTED_S):
-                for problem in (await hub.get("/whoami")).get("rejected", ()):
+                for problem in (await hub.read(KeyIdentity, "/whoami")).rejected:
                     common.warn(f"warning: the hub goes on with the last good version: {problem}")
         yield hub
 

@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +20,8 @@ from typing import Any
 
 import click
 
+from fleetsim.api.answers import AgentFacts
+from fleetsim.api.health import HealthSnapshot
 from fleetsim.cli.hub_client import connect, find_hub
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import read_span
@@ -28,7 +30,7 @@ from fleetsim.client.hub_client import HubClient
 from fleetsim.client.hub_events import HubEvents
 from fleetsim.events.log import KEEP_MAX
 from fleetsim.events.wire import from_iso
-from fleetsim.model.errors import ConfigError, FleetsimError, WireError
+from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.spans import in_words
 from fleetsim.recording.reader import FORMAT, event_of
 from fleetsim.recording.writer import RecordingWriter
@@ -66,10 +68,10 @@ def record(common: CommonOptions, out: Path | None, for_s: float | None) -> int:
 
 async def _record(common: CommonOptions, out: Path | None, for_s: float | None) -> int:
     async with connect(common) as hub:
-        health = await hub.get("/health")
-        agents = await hub.get("/agents")
+        health = await hub.read(HealthSnapshot, "/health")
+        agents = await hub.read(list[AgentFacts], "/agents")
         url = hub.url
-    began = _moment(health.get("collectedAt"))
+    began = health.collected_at
     path = out or Path(f"hub-{began:%Y%m%d-%H%M%S}.jsonl")
     try:
         path.touch(mode=0o600, exist_ok=False)
@@ -103,13 +105,6 @@ async def _record(common: CommonOptions, out: Path | None, for_s: float | None) 
     return Exit.OK
 
 
-def _moment(text: object) -> datetime:
-    at = from_iso(text)
-    if at is None:
-        raise WireError("the hub does not say what time it is there")
-    return at
-
-
 class _HubRecorder:
     """Writes a hub's events in order, each once, over restarts of the hub. ``error`` is what ended it, if any."""
 
@@ -125,9 +120,9 @@ class _HubRecorder:
         self.at_s = 0.0
         self.events = self.left_out = 0
 
-    def begin(self, url: str, agents: Sequence[Mapping[str, Any]], health: Mapping[str, Any]) -> None:
+    def begin(self, url: str, agents: Sequence[AgentFacts], health: HealthSnapshot) -> None:
         """Writes the start, and the health of the agents."""
-        named = [{"agent": str(row.get("name")), "skills": []} for row in agents]
+        named = [{"agent": agent.name, "skills": []} for agent in agents]
         about = {"scenario": url, "seed": 0, "start": self._began.isoformat(), "duration_s": 0.0, "agents": named}
         self._recorder.write(0.0, "start", format=FORMAT, of="hub", **about, replicas={}, expect=[])
         self.health(health)
@@ -208,16 +203,13 @@ class _HubRecorder:
             await asyncio.sleep(HEALTH_EVERY_S)
             with suppress(FleetsimError):  # the listener reports a hub that is gone
                 if (address := find_hub(self._common)) is not None:
-                    self.health(await address.client(self._runtime).get("/health"))
+                    self.health(await address.client(self._runtime).read(HealthSnapshot, "/health"))
 
-    def health(self, snapshot: Mapping[str, Any]) -> None:
+    def health(self, snapshot: HealthSnapshot) -> None:
         """Writes the health of each agent at that moment."""
-        now = _moment(snapshot.get("collectedAt"))
+        now = snapshot.collected_at
         self.at_s = max(self.at_s, round((now - self._began).total_seconds(), 6))
-        rows = {
-            str(row["agentName"]): {"health": str(row["health"]), "outcomes": int(row["totalOutcomes"])}
-            for row in snapshot["agents"]
-        }
+        rows = {row.agent_name: {"health": row.health.value, "outcomes": row.total_outcomes} for row in snapshot.agents}
         self._recorder.write(self.at_s, "health", now=now.isoformat(), agents=rows)
 
     async def _show(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from fleetsim.api.answer import HubAnswer, to_json
 from fleetsim.model.glyphs import ASCII, GLYPH
 from fleetsim.model.text import GUTTER, Gutter, escape, indented, neutralise, one_line
 
@@ -26,12 +27,16 @@ def word(state: str, *, plain: bool = False) -> str:
     return one_line(state, 24) if glyph is None else f"{ASCII[glyph] if plain else glyph} {state}"
 
 
+def _plain(value: Any) -> Any:
+    return to_json(value) if isinstance(value, HubAnswer) else str(value)
+
+
 def emit_json(value: Any) -> None:
-    click.echo(escape(json.dumps(value, ensure_ascii=False, indent=2, default=str)))
+    click.echo(escape(json.dumps(value, ensure_ascii=False, indent=2, default=_plain)))
 
 
 def emit_json_line(value: Any) -> None:
-    click.echo(escape(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)))
+    click.echo(escape(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)))
 
 
 def labels(rows: Iterable[tuple[str, Any]]) -> None:

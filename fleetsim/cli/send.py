@@ -136,7 +136,7 @@ def follow(common: CommonOptions, ask: AskOptions, out: Path | None = None, *, e
     """Send the text, or join the task of ``follow_id``; show what comes of it, and return the exit code."""
     sent = asyncio.run(_send(common, ask))
     if not ask.agent and sent.result.row is not None:
-        ask = replace(ask, agent=sent.result.row["agent"])
+        ask = replace(ask, agent=sent.result.row.agent)
     saved = asyncio.run(save_parts(sent.result.parts, out)) if out is not None else None
     if common.as_json:
         (render.emit_json_line if ask.stream else render.emit_json)(_answer_row(ask, sent, saved))

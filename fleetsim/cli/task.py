@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from fleetsim.api.answer import iso
+from fleetsim.api.answers import InboxPage, NamedRequest, QuestionFacts
 from fleetsim.api.part_rows import body_part, read_part_row
 from fleetsim.cli import render
 from fleetsim.cli.ask import (
@@ -86,18 +88,18 @@ def list_tasks(
     if common.as_json:
         render.emit_json(tasks)
         return
-    rows = [*tasks["open"], *tasks["recent"]]
+    rows = [*tasks.open, *tasks.recent]
     render.table(
         ["STATE", "ID", "AGENT", "SKILL", "BY", "TOOK", "TEXT"],
         [
             [
-                render.word(row["state"], plain=common.ascii),
-                row["correlationId"],
-                row["agent"],
-                row["skill"],
-                row["systemActor"],
-                render.seconds((row["durationMs"]) / 1000) if "durationMs" in row else "-",
-                row.get("reason") or row.get("text") or "",
+                render.word(row.state, plain=common.ascii),
+                row.correlation_id,
+                row.agent,
+                row.skill,
+                row.system_actor,
+                "-" if row.duration_ms is None else render.seconds(row.duration_ms / 1000),
+                row.reason or row.text,
             ]
             for row in rows
         ],
@@ -177,31 +179,32 @@ def get(
         raise click.UsageError("--text-max goes with --agent: the hub has no more than it shows")
     ask = AskOptions.given(agent=agent, timeout_s=timeout_s, **how)
     result, late = asyncio.run(_read(common, ask, task_id, wait=wait))
-    row = result.row or {"agent": ask.agent, "open": result.open, "success": result.success, **result.facts()}
+    row, agent = result.row, result.row.agent if result.row else ask.agent
     if common.as_json:
-        render.emit_json(row)
+        facts = {"agent": agent, "open": result.open, "success": result.success, **result.facts()}
+        render.emit_json(row or facts)
     else:
         render.labels(
             [
-                ("state", render.word(row["state"], plain=common.ascii)),
-                ("id", row.get("correlationId")),
-                ("agent", row["agent"]),
-                ("skill", row.get("skill")),
-                ("task", row.get("taskId")),
-                ("context", row.get("contextId")),
-                ("asked by", row.get("systemActor")),
-                ("took", render.seconds(row["durationMs"] / 1000) if "durationMs" in row else None),
-                ("cost", f"${row['costUsd']:.4f}" if row.get("costUsd") else None),
+                ("state", render.word(result.state, plain=common.ascii)),
+                ("id", result.correlation_id),
+                ("agent", agent),
+                ("skill", row.skill if row else None),
+                ("task", result.task_id),
+                ("context", result.context_id),
+                ("asked by", row.system_actor if row else None),
+                ("took", render.seconds(row.duration_ms / 1000) if row and row.duration_ms is not None else None),
+                ("cost", f"${result.cost_usd:.4f}" if result.cost_usd else None),
             ]
         )
-        for label in ("reason", "text"):
-            if row.get(label):
-                render.quote(label, row[label], plain=common.ascii)
-        if row["state"] == TaskState.COMPLETED and not row.get("text"):
-            common.note(placeholder(row.get("skill"), row["agent"]))
+        for label, text in (("reason", result.reason), ("text", result.text)):
+            if text:
+                render.quote(label, text, plain=common.ascii)
+        if result.state == TaskState.COMPLETED and not result.text:
+            common.note(placeholder(row.skill if row else None, agent or ""))
         list_parts(common, result.parts, result.parts_total, next_step=download_command(ask, result))
     if result.truncated:
-        rest = rest_command(replace(ask, agent=row["agent"]), result)
+        rest = rest_command(replace(ask, agent=agent), result)
         common.warn(*render.cut_short(len(result.text), result.text_chars, rest))
     for warning in result.warnings:
         common.note(f"warning: {warning}")
@@ -368,20 +371,21 @@ def inbox() -> None:
 @click.pass_obj
 def list_questions(common: CommonOptions) -> None:
     """List open questions and work that may still be vetoed."""
-    waiting = at_hub(common, lambda hub: hub.get("/inbox"))
+    waiting = at_hub(common, lambda hub: hub.read(InboxPage, "/inbox"))
     if common.as_json:
         render.emit_json(waiting)
         return
-    questions, columns = waiting["questions"], ("questionId", "agent", "skill", "kind", "expiresAt", "question")
+    questions = waiting.questions
     render.table(
-        ["QUESTION", "AGENT", "SKILL", "KIND", "EXPIRES", "TEXT"], [[q[key] for key in columns] for q in questions]
+        ["QUESTION", "AGENT", "SKILL", "KIND", "EXPIRES", "TEXT"],
+        [[q.question_id, q.agent, q.skill, q.kind, iso(q.expires_at), q.question] for q in questions],
     )
-    for veto in waiting["vetoes"]:
+    for veto in waiting.vetoes:
         common.note(
-            f"may be stopped until {veto['expiresAt']}: {veto['agent']} {veto['skill']}",
-            f"  next: fleetsim inbox veto {veto['correlationId']}",
+            f"may be stopped until {iso(veto.expires_at)}: {veto.agent} {veto.skill}",
+            f"  next: fleetsim inbox veto {veto.correlation_id}",
         )
-    if any(q["truncated"] for q in questions):
+    if any(q.truncated for q in questions):
         common.note("  long questions are cut here; all of one: fleetsim inbox show QUESTION")
     if questions:
         common.note('  next: fleetsim inbox reply QUESTION "your answer"')
@@ -395,24 +399,24 @@ def list_questions(common: CommonOptions) -> None:
 def show(common: CommonOptions, question: str) -> None:
     """Show the whole of QUESTION."""
 
-    async def read(hub: HubClient) -> Any:
+    async def read(hub: HubClient) -> QuestionFacts:
         return await hub.question(await question_id(hub, question))
 
     row = at_hub(common, read)
     if common.as_json:
         render.emit_json(row)
     else:
-        render.AgentText(plain=common.ascii).end(row["question"])
-    if row["truncated"]:
-        rest = whole_at(row["agent"], row["taskId"], row["textChars"])
-        common.warn(*render.cut_short(len(row["question"]), row["textChars"], rest))
+        render.AgentText(plain=common.ascii).end(row.question)
+    if row.truncated:
+        rest = whole_at(row.agent, row.task_id, row.text_chars)
+        common.warn(*render.cut_short(len(row.question), row.text_chars, rest))
     if not common.as_json:
-        parts = tuple(read_part_row(part) for part in row["parts"])
-        list_parts(common, parts, row["partsTotal"], next_step=f"fleetsim task download {row['correlationId']}")
-        if row["answerSchema"] is not None:
+        parts = tuple(map(read_part_row, row.parts))
+        list_parts(common, parts, row.parts_total, next_step=f"fleetsim task download {row.correlation_id}")
+        if row.answer_schema:
             common.note("  the answer is data that fits this schema:")
-            common.note(json.dumps(row["answerSchema"], ensure_ascii=False, indent=2))
-    common.note(f"  next: {reply_command(question, data=row['asksForData'])}")
+            common.note(json.dumps(row.answer_schema, ensure_ascii=False, indent=2))
+    common.note(f"  next: {reply_command(question, data=row.asks_for_data)}")
 
 
 @inbox.command("reply")
@@ -458,7 +462,7 @@ def reject(common: CommonOptions, question: str, by: str) -> None:
 def veto(common: CommonOptions, correlation_id: str, by: str) -> None:
     """Stop the work ID while its window for a veto is open: its task is cancelled."""
 
-    async def stop(hub: HubClient) -> Any:
+    async def stop(hub: HubClient) -> NamedRequest:
         return await hub.veto(await request_id(hub, correlation_id), by=by)
 
     _report(common, at_hub(common, stop), "vetoed")
@@ -469,13 +473,13 @@ def _settle(
 ) -> None:
     rows = [body_part(part) for part in parts]
 
-    async def settle(hub: HubClient) -> Any:
+    async def settle(hub: HubClient) -> QuestionFacts:
         return await hub.answer(await question_id(hub, question), text, parts=rows, decision=decision, by=by)
 
     _report(common, at_hub(common, settle), "answered" if decision == "answer" else "rejected")
 
 
-def _report(common: CommonOptions, row: Any, what: str) -> None:
+def _report(common: CommonOptions, row: QuestionFacts | NamedRequest, what: str) -> None:
     if common.as_json:
         render.emit_json(row)
-    common.note(f"{what}; see: fleetsim task get {row['correlationId']} --wait")
+    common.note(f"{what}; see: fleetsim task get {row.correlation_id} --wait")

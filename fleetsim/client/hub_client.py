@@ -15,9 +15,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 from urllib.parse import quote, urlencode
 
+from msgspec import ValidationError, convert, structs
+
+from fleetsim.api import answers
+from fleetsim.api.state import HubState
 from fleetsim.client.blocking import blocking
 from fleetsim.client.credential import Credential
 from fleetsim.client.http import check_url
@@ -61,8 +66,10 @@ def prove(proof: str, url: str, challenge: str) -> str:
     return hmac.new(proof.encode(), f"fleetsim hub\n{url}\n{challenge}".encode(), hashlib.sha256).hexdigest()
 
 
+T = TypeVar("T")
+
 if TYPE_CHECKING:
-    from fleetsim.api.state import HubState
+    from fleetsim.api.bodies import CeremonyKeys
     from fleetsim.client.hub_tools import ToolResult
 
 URL_VARIABLE, KEY_VARIABLE = "WORKSTACEAN_URL", "WORKSTACEAN_API_KEY"
@@ -96,31 +103,6 @@ _ERRORS: Mapping[str, type[FleetsimError]] = {
     "FLEETSIM_ERR_BAD_REQUEST": ConfigError,
     "FLEETSIM_ERR_BAD_JSON": ConfigError,
 }
-
-
-class CeremonyKeys(TypedDict, total=False):
-    """The keys of a ceremony's file (docs/reference/ceremonies.md). None leaves a key out.
-
-    ``in_`` is how long from now it fires, once: seconds, or 30m, 2h, 1d.
-    """
-
-    name: str | None
-    schedule: str | None
-    at: str | None
-    in_: int | str | None
-    skill: str | None
-    targets: Sequence[str] | None
-    enabled: bool | None
-    notify_channel: str | None
-    description: str | None
-    timezone: str | None
-    timeout_ms: int | None
-    prompt: str | None
-    overlap: Literal["skip", "queue", "allow"] | None
-    catch_up: Literal["none", "one", "all"] | int | None
-    catch_up_window: int | None
-    late_after: int | None
-    expect: Mapping[str, Sequence[str]] | None
 
 
 class HubClient:
@@ -202,17 +184,15 @@ class HubClient:
 
     # ------------------------------------------------------------------ ceremonies (Workstacean's manage_cron)
 
-    async def ceremonies(self) -> list[dict[str, Any]]:
+    async def ceremonies(self) -> list[answers.CeremonyFacts]:
         """The ceremonies in force that the key may see, disabled ones too."""
-        rows: list[dict[str, Any]] = await self.get("/ceremonies")
-        return rows
+        return await self.read(list[answers.CeremonyFacts], "/ceremonies")
 
-    async def ceremony_errors(self) -> list[dict[str, Any]]:
+    async def ceremony_errors(self) -> list[answers.FileProblem]:
         """The files that are wrong, and why (the hub's own key)."""
-        rows: list[dict[str, Any]] = await self.get("/ceremonies/errors")
-        return rows
+        return await self.read(list[answers.FileProblem], "/ceremonies/errors")
 
-    async def create_ceremony(self, ceremony_id: str, **keys: Unpack[CeremonyKeys]) -> dict[str, Any]:
+    async def create_ceremony(self, ceremony_id: str, **keys: Unpack[CeremonyKeys]) -> answers.CeremonyFacts:
         """Make a ceremony, never over another: with ``name``, ``skill``, and ``schedule``, ``at`` or ``in_``.
 
         Without ``targets`` every agent with the skill is asked. Raises HttpRefused (409) if there is one of that id.
@@ -223,11 +203,11 @@ class HubClient:
         body = {"id": ceremony_id, **_given(keys)}
         targets = read(CreateCeremonyBody, body).targets
         checked(written(timed({**body, "targets": targets}, self.runtime.clock.now())))
-        return await self._row("/ceremonies/create", body)
+        return await self.read(answers.CeremonyFacts, "/ceremonies/create", body)
 
     async def update_ceremony(
         self, ceremony_id: str, *, without: Sequence[str] = (), **keys: Unpack[CeremonyKeys]
-    ) -> dict[str, Any]:
+    ) -> answers.CeremonyFacts:
         """Change what is named and nothing else: a paused ceremony stays paused unless ``enabled`` is given.
 
         ``without`` names keys to take out, as they stand in the file.
@@ -242,13 +222,13 @@ class HubClient:
         path = f"/ceremonies/{valid_id(ceremony_id)}/update"
         read(UpdateCeremonyBody, body)
         check_changes(body, self.runtime.clock.now())
-        return await self._row(path, body)
+        return await self.read(answers.CeremonyFacts, path, body)
 
-    async def pause_ceremony(self, ceremony_id: str) -> dict[str, Any]:
+    async def pause_ceremony(self, ceremony_id: str) -> answers.CeremonyFacts:
         """Let it fire neither by schedule nor by hand."""
         return await self.update_ceremony(ceremony_id, enabled=False)
 
-    async def resume_ceremony(self, ceremony_id: str) -> dict[str, Any]:
+    async def resume_ceremony(self, ceremony_id: str) -> answers.CeremonyFacts:
         """Let it fire again."""
         return await self.update_ceremony(ceremony_id, enabled=True)
 
@@ -258,24 +238,26 @@ class HubClient:
 
     async def run_ceremony(self, ceremony_id: str) -> str:
         """Fire it now, whatever its schedule says, and return the run's id."""
-        fired = await self.post(f"/ceremonies/{valid_id(ceremony_id)}/run")
-        return str(fired["runId"])
+        return (await self.read(answers.StartedRun, f"/ceremonies/{valid_id(ceremony_id)}/run", {})).run_id
 
-    async def dry_run(self, ceremony_id: str) -> dict[str, Any]:
+    async def dry_run(self, ceremony_id: str) -> answers.DryRun:
         """The requests that firing it would send."""
-        return await self._row(f"/ceremonies/{valid_id(ceremony_id)}/run", {"dryRun": True})
+        return await self.read(answers.DryRun, f"/ceremonies/{valid_id(ceremony_id)}/run", {"dryRun": True})
 
-    async def ceremony_runs(self, ceremony_id: str, *, limit: int = 20) -> list[dict[str, Any]]:
+    async def ceremony_runs(self, ceremony_id: str, *, limit: int = 20) -> list[answers.RunFacts]:
         """Its runs, newest first."""
-        rows: list[dict[str, Any]] = await self.get(f"/ceremonies/{valid_id(ceremony_id)}/runs", limit=limit)
-        return rows
+        return await self.read(list[answers.RunFacts], f"/ceremonies/{valid_id(ceremony_id)}/runs", limit=limit)
 
     # ------------------------------------------------------------------ other agents
 
-    async def list_agents(self) -> list[dict[str, Any]]:
-        """The agents of the fleet, each with its ``description``, ``skills`` and ``health`` (``GET /api/agents``)."""
-        rows: list[dict[str, Any]] = await self.get("/agents")
-        return rows
+    async def list_agents(self) -> list[answers.AgentFacts] | list[answers.SharedAgent]:
+        """The agents of the fleet; only the hub's own key sees their addresses."""
+        rows = await self.get("/agents")
+        return (
+            _read(list[answers.AgentFacts], rows)
+            if rows and "url" in rows[0]
+            else _read(list[answers.SharedAgent], rows)
+        )
 
     async def find_skills(
         self,
@@ -286,15 +268,13 @@ class HubClient:
         direction: Literal["increase", "decrease"] | None = None,
         agent: str | None = None,
         limit: int | None = None,
-    ) -> list[dict[str, Any]]:
+    ) -> list[answers.FoundSkill]:
         """Skills by words and by the effect that their card declares, the most promising first.
 
-        The rank is declared confidence times measured success; ``GET /api/skills`` describes the rows.
+        The rank is declared confidence times measured success. The hub lists ``limit`` skills (20), at most 100.
         """
-        rows: list[dict[str, Any]] = await self.get(
-            "/skills", text=text or None, domain=domain, path=path, direction=direction, agent=agent, limit=limit
-        )
-        return rows
+        query: dict[str, Any] = {"domain": domain, "path": path, "direction": direction, "agent": agent, "limit": limit}
+        return await self.read(list[answers.FoundSkill], "/skills", text=text or None, **query)
 
     async def chat_with_agent(
         self,
@@ -321,7 +301,8 @@ class HubClient:
         body: dict[str, Any] = {"agent": agent, "message": message, "waitMs": round(wait_s * 1000)}
         body |= {key: value for key, value in options.items() if value is not None} | with_parts(parts)
         read(ChatBody, body)
-        return ChatResponse.of(await self._exchange("POST", "/a2a/chat", dump(body), wait_s + _MARGIN_S))
+        answer = await self._exchange("POST", "/a2a/chat", dump(body), wait_s + _MARGIN_S)
+        return ChatResponse.of(_read(answers.ChatAnswer, answer))
 
     async def delegate(
         self,
@@ -342,12 +323,13 @@ class HubClient:
         if project_slug is not None:
             body["projectSlug"] = project_slug
         read(DelegateBody, body)
-        return str((await self.post("/a2a/delegate", body))["correlationId"])
+        return (await self.read(answers.NamedRequest, "/a2a/delegate", body)).correlation_id
 
     async def chat_task(self, correlation_id: str, *, wait_s: int = 0) -> ChatResponse:
         """The answer to a request so far, after at most ``wait_s`` seconds (60) for its end or its question."""
         path = f"/a2a/task/{_request_id(correlation_id)}"
-        return ChatResponse.of(await self.get(path, total_s=wait_s + _MARGIN_S, wait=wait_s or None))
+        answer = await self.read(answers.ChatAnswer, path, total_s=wait_s + _MARGIN_S, wait=wait_s or None)
+        return ChatResponse.of(answer)
 
     async def wait_for_task(self, correlation_id: str, *, timeout_s: float = TASK_WAIT_S) -> ChatResponse:
         """Wait for the answer or the question of an agent.
@@ -374,8 +356,7 @@ class HubClient:
 
     async def whoami(self) -> str | None:
         """The agent whose key this is; None for the hub's own."""
-        agent = (await self.get("/whoami"))["agent"]
-        return None if agent is None else str(agent)
+        return (await self.read(answers.KeyIdentity, "/whoami")).agent
 
     async def call(self, name: str, arguments: Mapping[str, Any] | str) -> ToolResult:
         """Carry out a model's call of one of ``hub_tools``; raises nothing of the above, the result tells it."""
@@ -410,42 +391,40 @@ class HubClient:
 
     async def submit(self, body: Mapping[str, Any]) -> tuple[str, ...]:
         """Ask for work; the keys are those of ``POST /api/requests``."""
-        accepted = await self.post("/requests", body)
-        return tuple(accepted["correlationIds"])
+        return (await self.read(answers.Accepted, "/requests", body)).correlation_ids
 
-    async def task(self, correlation_id: str, *, wait_s: int = 0) -> Any:
+    async def task(self, correlation_id: str, *, wait_s: int = 0) -> answers.OpenRequest | answers.EndedRequest:
         """One request, after at most ``wait_s`` seconds for news of it."""
-        return await self.get(f"/tasks/{_part(correlation_id)}", total_s=wait_s + _MARGIN_S, wait=wait_s or None)
+        path = f"/tasks/{_part(correlation_id)}"
+        row = await self.get(path, total_s=wait_s + _MARGIN_S, wait=wait_s or None)
+        return _read(answers.OpenRequest, row) if row["open"] else _read(answers.EndedRequest, row)
 
-    async def tasks(self, *, limit: int = 50) -> dict[str, Any]:
+    async def tasks(self, *, limit: int = 50) -> answers.TaskPage:
         """All requests in flight (``open``, read page by page) and the newest ``limit`` that ended (``recent``)."""
-        page = tasks = await self.get("/tasks", limit=limit)
-        while page.get("next") is not None:
-            page = await self.get("/tasks", limit=0, after=page["next"])
-            tasks["open"] += page["open"]
-        return {"open": tasks["open"], "recent": tasks["recent"]}
+        tasks = await self.read(answers.TaskPage, "/tasks", limit=limit)
+        while tasks.next is not None:
+            page = await self.read(answers.TaskPage, "/tasks", limit=0, after=tasks.next)
+            tasks = structs.replace(tasks, open=tasks.open + page.open, next=page.next)
+        return tasks
 
     async def state(self, *, requests: bool = True) -> HubState:
         """Everything that a screen of the key shows; the events after ``seq`` continue it."""
-        from msgspec import convert
-
-        from fleetsim.api.state import HubState
-
-        state = convert(await self.get("/state", limit=None if requests else 0), HubState)
+        state = await self.read(HubState, "/state", limit=None if requests else 0)
         while state.next is not None:
-            state = state.then(convert(await self.get("/state", after=state.next), HubState))
+            state = state.then(await self.read(HubState, "/state", after=state.next))
         return state
 
-    async def wire(self, *, agent: str | None = None, task: str | None = None, after: int = 0) -> list[dict[str, Any]]:
+    async def wire(
+        self, *, agent: str | None = None, task: str | None = None, after: int = 0
+    ) -> list[answers.WireExchange]:
         """The recent exchanges with an agent, or those about one request (``task``), oldest first, secrets masked.
 
         The hub records them for 30 s after each call. Only the hub's own key may read them.
         """
-        rows: list[dict[str, Any]] = await self.get("/wire", agent=agent, task=task, after=after)
-        return rows
+        return await self.read(list[answers.WireExchange], "/wire", agent=agent, task=task, after=after)
 
-    async def question(self, question_id: str) -> Any:
-        return await self.get(f"/inbox/{_part(question_id)}")
+    async def question(self, question_id: str) -> answers.QuestionFacts:
+        return await self.read(answers.QuestionFacts, f"/inbox/{_part(question_id)}")
 
     async def cancel(self, correlation_id: str) -> None:
         await self.post(f"/tasks/{_request_id(correlation_id)}/cancel")
@@ -458,14 +437,14 @@ class HubClient:
         parts: Sequence[Part | Mapping[str, Any]] = (),
         decision: str = "answer",
         by: str = "operator",
-    ) -> Any:
+    ) -> answers.QuestionFacts:
         """Answer or reject a question; ``parts`` are as in ``chat_with_agent``."""
         body: dict[str, Any] = {"text": text, "decision": decision, "by": by, **with_parts(parts)}
-        return await self.post(f"/inbox/{_part(question_id)}/answer", body)
+        return await self.read(answers.QuestionFacts, f"/inbox/{_part(question_id)}/answer", body)
 
-    async def veto(self, correlation_id: str, *, by: str = "operator") -> Any:
+    async def veto(self, correlation_id: str, *, by: str = "operator") -> answers.NamedRequest:
         """Stop work whose window for a veto is open."""
-        return await self.post(f"/tasks/{_part(correlation_id)}/veto", {"by": by})
+        return await self.read(answers.NamedRequest, f"/tasks/{_part(correlation_id)}/veto", {"by": by})
 
     async def events(self, *, after: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
         """Events as they happen, those after ``after`` first; ends when the hub closes.
@@ -493,6 +472,10 @@ class HubClient:
 
     # ------------------------------------------------------------------ anything
 
+    async def read(self, kind: type[T], path: str, /, body: Mapping[str, Any] | None = None, **query: Any) -> T:
+        """Read ``/api`` + ``path``, or do it with a ``body``; the answer is a struct of ``fleetsim.api``."""
+        return _read(kind, await (self.get(path, **query) if body is None else self.post(path, body)))
+
     async def get(self, path: str, /, *, total_s: float = 15.0, **query: Any) -> Any:
         """Read ``/api`` + ``path``."""
         given = urlencode({name: value for name, value in query.items() if value is not None})
@@ -503,24 +486,35 @@ class HubClient:
         return await self._exchange("POST", path, dump(dict(body or {})), 15.0)
 
     ceremonies_sync = blocking(ceremonies)
+    ceremony_errors_sync = blocking(ceremony_errors)
     create_ceremony_sync = blocking(create_ceremony)
     update_ceremony_sync = blocking(update_ceremony)
     pause_ceremony_sync = blocking(pause_ceremony)
     resume_ceremony_sync = blocking(resume_ceremony)
     delete_ceremony_sync = blocking(delete_ceremony)
     run_ceremony_sync = blocking(run_ceremony)
+    dry_run_sync = blocking(dry_run)
     ceremony_runs_sync = blocking(ceremony_runs)
     list_agents_sync = blocking(list_agents)
     find_skills_sync = blocking(find_skills)
     chat_with_agent_sync = blocking(chat_with_agent)
     delegate_sync = blocking(delegate)
+    chat_task_sync = blocking(chat_task)
     wait_for_task_sync = blocking(wait_for_task)
     whoami_sync = blocking(whoami)
     call_sync = blocking(call)
-
-    async def _row(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        row: dict[str, Any] = await self.post(path, body)
-        return row
+    submit_sync = blocking(submit)
+    task_sync = blocking(task)
+    tasks_sync = blocking(tasks)
+    state_sync = blocking(state)
+    wire_sync = blocking(wire)
+    question_sync = blocking(question)
+    cancel_sync = blocking(cancel)
+    answer_sync = blocking(answer)
+    veto_sync = blocking(veto)
+    read_sync = blocking(read)
+    get_sync = blocking(get)
+    post_sync = blocking(post)
 
     async def _exchange(self, method: str, path: str, body: bytes, total_s: float) -> Any:
         await self._require_proof()
@@ -585,6 +579,14 @@ def _given(keys: Mapping[str, Any]) -> dict[str, Any]:
 
     plain = {to_camel(name.removesuffix("_")): value for name, value in keys.items() if value is not None}
     return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
+
+
+def _read(kind: type[T], answer: Any) -> T:
+    """The answer as a struct. Raises WireError if it is another one."""
+    try:
+        return convert(answer, kind)
+    except ValidationError as error:
+        raise WireError(f"the hub's answer is not as fleetsim {version('fleetsim')} knows it: {error}") from None
 
 
 def _request_id(text: str) -> str:

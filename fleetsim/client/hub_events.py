@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
 
+from fleetsim.api.answers import KeyIdentity
 from fleetsim.client.hub_client import HubClient
 from fleetsim.model.errors import HttpRefused, NotAccepting, TransportError
 
@@ -49,7 +50,7 @@ class HubEvents:
         if hub is None:
             self.lost = "no hub is running"
             return
-        if (await hub.get("/whoami")).get("lastSeq", self._last) < self._last:
+        if (await hub.read(KeyIdentity, "/whoami")).last_seq < self._last:
             self._begin_anew()
         again = self._last_at is not None
         # The last event is requested again: another event of its number shows that this hub has another journal.

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from msgspec import UNSET
+
+from fleetsim.api.answer import iso
+from fleetsim.api.answers import Accepted, EndedRequest, KeyIdentity, KnownId, OpenRequest, QuestionFacts
 from fleetsim.api.part_rows import body_part
 from fleetsim.client.follow import FellBack, FollowedRequest, Retrying
 from fleetsim.client.results import FollowResult
@@ -30,26 +33,19 @@ TASK_WAIT_S = 300.0
 """Seconds until a client gives up waiting for a request, by default."""
 
 
+T = TypeVar("T")
+
+
 class HubCalls(Protocol):
     """The part of ``HubClient`` that requests to one agent need."""
 
-    async def get(self, path: str, /, **query: Any) -> Any: ...
+    async def read(self, kind: type[T], path: str, /, body: Mapping[str, Any] | None = None, **query: Any) -> T: ...
 
-    async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any: ...
+    async def task(self, correlation_id: str, *, wait_s: int = 0) -> OpenRequest | EndedRequest: ...
 
-    async def task(self, correlation_id: str, *, wait_s: int = 0) -> Any: ...
-
-    async def answer(self, *question: Any, **options: Any) -> Any: ...
+    async def answer(self, *question: Any, **options: Any) -> QuestionFacts: ...
 
     def events(self, *, after: int | None = None) -> AsyncGenerator[dict[str, Any], None]: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
-    """A request that the hub accepted, and the last event before it."""
-
-    correlation_id: str
-    seq: int | None = None
 
 
 class AgentAtHub:
@@ -86,8 +82,8 @@ class AgentAtHub:
 
         async def submit() -> Accepted:
             if answers is not None:
-                row = await self._hub.answer(answers, text, parts=parts, by="user")
-                return Accepted(correlation_id=row["correlationId"])
+                question = await self._hub.answer(answers, text, parts=parts, by="user")
+                return Accepted(correlation_ids=(question.correlation_id,))
             options = {
                 "metadata": dict(metadata or {}),
                 "skill": skill,
@@ -98,8 +94,7 @@ class AgentAtHub:
             }
             body = {"text": text, "targets": [self._name], "interface": self._interface, **with_parts(parts)}
             body |= {key: value for key, value in options.items() if value}
-            accepted = await self._hub.post("/requests", body)
-            return Accepted(correlation_id=accepted["correlationIds"][0], seq=accepted["seq"])
+            return await self._hub.read(Accepted, "/requests", body)
 
         return HubFollowing(self._hub, submit, streamed=stream, timeout_s=timeout_s)
 
@@ -117,8 +112,8 @@ class AgentAtHub:
 
         async def submit() -> Accepted:
             known = await request_id(self._hub, task_id)
-            seq = (await self._hub.get("/whoami"))["lastSeq"] if stream else None
-            return Accepted(correlation_id=known, seq=seq)
+            seq = (await self._hub.read(KeyIdentity, "/whoami")).last_seq if stream else UNSET
+            return Accepted(correlation_ids=(known,), seq=seq)
 
         return HubFollowing(self._hub, submit, streamed=stream, known=True, timeout_s=timeout_s)
 
@@ -133,26 +128,26 @@ async def request_id(hub: HubCalls, text: str) -> str:
     """The whole id of the request that ``text`` names: its id, a beginning of it that no other id has, the id of the
     ceremony's run it belongs to, or the agent's whole task id (the newest request of that task). Raises UnknownTarget.
     """
-    known = [row for row in await hub.get("/ids", prefix=text) if row["kind"] != "question"]
-    if known and known[0]["kind"] == "task" and len({row["agent"] for row in known}) == 1:
-        return str(known[0]["correlationId"])
-    return _only(text, {row["correlationId"]: row for row in known}, "request", "fleetsim task list")
+    known = [one for one in await hub.read(list[KnownId], "/ids", prefix=text) if one.kind != "question"]
+    if known and known[0].kind == "task" and len({one.agent for one in known}) == 1:
+        return known[0].correlation_id
+    return _only(text, {one.correlation_id: one for one in known}, "request", "fleetsim task list")
 
 
 async def question_id(hub: HubCalls, text: str) -> str:
     """The whole id of the question that ``text`` names: its id, or a beginning no other has. Raises UnknownTarget."""
-    known = [row for row in await hub.get("/ids", prefix=text) if row["kind"] == "question"]
-    return _only(text, {row["id"]: row for row in known}, "question", "fleetsim inbox list")
+    known = [one for one in await hub.read(list[KnownId], "/ids", prefix=text) if one.kind == "question"]
+    return _only(text, {one.id: one for one in known}, "question", "fleetsim inbox list")
 
 
-def _only(text: str, known: Mapping[str, Any], what: str, listing: str) -> str:
+def _only(text: str, known: Mapping[str, KnownId], what: str, listing: str) -> str:
     if text in known or len(known) == 1:
         return text if text in known else next(iter(known))
     shown = one_line(text, 64)
     if not known:
         least = f" (at least {PREFIX_CHARS_MIN} characters of it)" if len(text) < PREFIX_CHARS_MIN else ""
         raise UnknownTarget(f"no {what} “{shown}” is known{least}", hint=f"`{listing}` shows them")
-    which = "".join(f"\n  {key}  {row['agent']}  {row['at']}" for key, row in known.items())
+    which = "".join(f"\n  {key}  {one.agent}  {iso(one.at)}" for key, one in known.items())
     raise UnknownTarget(f"“{shown}” may be any of {len(known)} {what}s:{which}", hint="give more of the id")
 
 
@@ -179,18 +174,20 @@ class HubFollowing(FollowedRequest):
         self._submit = submit
         self._streamed = streamed
         self._known = known
-        self._row: Mapping[str, Any] = {}
+        self._row: OpenRequest | EndedRequest | None = None
         self._accepted: Accepted | None = None
 
     @property
     def lookup_id(self) -> str:
-        return self._accepted.correlation_id if self._accepted is not None else ""
+        return self._accepted.correlation_ids[0] if self._accepted is not None else ""
 
     def report(self, text_chars_max: int = TEXT_CHARS_MAX) -> FollowResult:
         """As ``FollowedRequest.report``. The text has at most the characters that the hub keeps."""
         if self._row:
             return FollowResult.of_row(self._row, self.duration_s)
-        return FollowResult.of_row({"correlationId": self.lookup_id, "state": TaskState.SUBMITTED.value, "open": True})
+        return FollowResult(
+            state=TaskState.SUBMITTED, open=True, success=False, text="", text_chars=0, correlation_id=self.lookup_id
+        )
 
     async def end(self) -> FollowResult:
         """The request as it ended, or as it waits for somebody."""
@@ -233,7 +230,7 @@ class HubFollowing(FollowedRequest):
 
     @property
     def _goes_on(self) -> bool:
-        return not self._row or (self._row["open"] and not self._row.get("questionId"))
+        return self._row is None or (self._row.open and not self._row.question_id)
 
     def _wait_s(self) -> int:
         """The last polls before the deadline are short, so that the row is fresh then."""
@@ -243,12 +240,12 @@ class HubFollowing(FollowedRequest):
     async def _live(self, accepted: Accepted) -> AsyncGenerator[Task, None]:
         """The task after each event of the agent's stream, until the hub lost some of them or shows news of the row."""
         folded = self.task
-        async with aclosing(self._hub.events(after=accepted.seq)) as events:
+        async with aclosing(self._hub.events(after=None if accepted.seq is UNSET else accepted.seq)) as events:
             async for event in events:
                 topic = event["topic"]
                 if topic == "events.dropped":
                     return
-                if event["correlationId"] != accepted.correlation_id:
+                if event["correlationId"] != self.lookup_id:
                     continue
                 if topic == _STREAMED:
                     self.event = _read_event(event["payload"])

@@ -11,9 +11,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Protocol, TypeAlias
 
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
+from fleetsim.api.answer import to_json
+from fleetsim.api.answers import AgentFacts, CeremonyFacts, FoundSkill, SharedAgent
 from fleetsim.api.bodies import Parts, read
 from fleetsim.api.part_rows import part_notes
 from fleetsim.client.results import ChatResponse
@@ -55,13 +58,13 @@ class ToolResult:
 class ToolCalls(Protocol):
     """The calls of ``HubClient`` that tools make."""
 
-    async def ceremonies(self) -> list[dict[str, Any]]: ...
-    async def create_ceremony(self, *of: Any, **keys: Any) -> dict[str, Any]: ...
-    async def update_ceremony(self, *of: Any, **keys: Any) -> dict[str, Any]: ...
+    async def ceremonies(self) -> list[CeremonyFacts]: ...
+    async def create_ceremony(self, *of: Any, **keys: Any) -> CeremonyFacts: ...
+    async def update_ceremony(self, *of: Any, **keys: Any) -> CeremonyFacts: ...
     async def delete_ceremony(self, *of: Any, **keys: Any) -> None: ...
     async def run_ceremony(self, *of: Any, **keys: Any) -> str: ...
-    async def list_agents(self) -> list[dict[str, Any]]: ...
-    async def find_skills(self, *of: Any, **keys: Any) -> list[dict[str, Any]]: ...
+    async def list_agents(self) -> list[AgentFacts] | list[SharedAgent]: ...
+    async def find_skills(self, *of: Any, **keys: Any) -> list[FoundSkill]: ...
     async def chat_with_agent(self, *of: Any, **keys: Any) -> ChatResponse: ...
     async def delegate(self, *of: Any, **keys: Any) -> str: ...
     async def chat_task(self, *of: Any, **keys: Any) -> ChatResponse: ...
@@ -137,8 +140,8 @@ class _FindSkills(_Arguments):
     """Whether that effect makes the value at the path larger or smaller."""
     agent: _Short = None
     """The name of one agent, to see its skills alone."""
-    limit: Annotated[int, Field(ge=1, le=100)] = 20
-    """The largest number of skills to list."""
+    limit: Annotated[int, Field(ge=1)] = 20
+    """The largest number of skills to list; more than 100 are never listed."""
 
 
 class _ChatWithAgent(_Arguments):
@@ -204,10 +207,10 @@ async def _manage_cron(hub: ToolCalls, arguments: Any) -> ToolResult:
     if action == "list":
         rows = await hub.ceremonies()
         lines = [_ceremony_line(row) for row in rows]
-        return ToolResult(text="\n".join(lines) or "No ceremonies registered.", data={"ceremonies": rows})
+        return ToolResult(text="\n".join(lines) or "No ceremonies registered.", data={"ceremonies": to_json(rows)})
     if action == "create":
         row = await hub.create_ceremony(ceremony_id, **keys)
-        return ToolResult(text=f"Created. {_ceremony_line(row)}", data=row)
+        return ToolResult(text=f"Created. {_ceremony_line(row)}", data=to_json(row))
     if not ceremony_id:
         raise ConfigError(f"{action} requires id", hint="the action list shows the ids of your ceremonies")
     if action == "delete":
@@ -219,26 +222,28 @@ async def _manage_cron(hub: ToolCalls, arguments: Any) -> ToolResult:
     if action in {"pause", "resume"}:
         keys = {"enabled": action == "resume"}
     row = await hub.update_ceremony(ceremony_id, **keys)
-    return ToolResult(text=f"Updated. {_ceremony_line(row)}", data=row)
+    return ToolResult(text=f"Updated. {_ceremony_line(row)}", data=to_json(row))
 
 
 async def _list_agents(hub: ToolCalls, _: Any) -> ToolResult:
     rows = [
         {
-            **{key: row[key] for key in ("name", "tags", "enabled", "health")},
-            "description": one_line(row["description"], 300),
-            "skills": [one_line(skill) for skill in row["skills"][:LISTED_MAX]],
-            "skillsTotal": len(row["skills"]),
+            "name": agent.name,
+            "tags": list(agent.tags),
+            "enabled": agent.enabled,
+            "health": agent.health.value,
+            "description": one_line(agent.description, 300),
+            "skills": [one_line(skill) for skill in agent.skills[:LISTED_MAX]],
+            "skillsTotal": len(agent.skills),
         }
-        for row in await hub.list_agents()
+        for agent in await hub.list_agents()
     ]
     return _listed("agents", rows, _agent_line) if rows else ToolResult(text="The fleet has no agents.")
 
 
 async def _find_skills(hub: ToolCalls, arguments: Any) -> ToolResult:
-    rows = [
-        {**row, "effects": row["effects"][:EFFECTS_SHOWN]} for row in await hub.find_skills(**arguments.model_dump())
-    ]
+    found = await hub.find_skills(**arguments.model_dump())
+    rows = [to_json(replace(skill, effects=skill.effects[:EFFECTS_SHOWN])) for skill in found]
     return _listed("skills", rows, _skill_line) if rows else ToolResult(text="No skill matches.", data={"skills": []})
 
 
@@ -371,15 +376,13 @@ def _parsed(arguments: Mapping[str, Any] | str) -> Any:
     return {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else value
 
 
-def _ceremony_line(row: Mapping[str, Any]) -> str:
-    when = f"{row['schedule']} {row['timezone']}" if row["schedule"] else f"once at {row['at']}"
-    state = f"next {row['nextFireAt'] or 'never'}" if row["enabled"] else "paused"
-    last = f", last run {row['lastRun']['status']}" if row["lastRun"] else ""
-    wrong = "".join(f"; warning: {one_line(warning)}" for warning in row["warnings"])
-    who = one_line(", ".join(row["targets"]), 500)
-    return (
-        f"{row['id']}: {one_line(row['name'])} ({when}) asks {who} for {one_line(row['skill'])}; {state}{last}{wrong}"
-    )
+def _ceremony_line(row: CeremonyFacts) -> str:
+    when = f"{row.schedule} {row.timezone}" if row.schedule else f"once at {row['at']}"
+    state = f"next {row['nextFireAt'] or 'never'}" if row.enabled else "paused"
+    last = f", last run {row.last_run.status}" if row.last_run else ""
+    wrong = "".join(f"; warning: {one_line(warning)}" for warning in row.warnings)
+    who = one_line(", ".join(row.targets), 500)
+    return f"{row.id}: {one_line(row.name)} ({when}) asks {who} for {one_line(row.skill)}; {state}{last}{wrong}"
 
 
 def _heard(response: ChatResponse, offset: int = 0) -> ToolResult:
@@ -414,7 +417,7 @@ def _heard(response: ChatResponse, offset: int = 0) -> ToolResult:
         lines.append(f"The hub kept {len(response.text):,} of the answer's {response.text_chars:,} characters")
     rows: list[dict[str, Any]] = []
     left = RESULT_CHARS_MAX - len(shown)
-    for part, row in zip(response.parts, part_notes(response.parts), strict=False):
+    for part, row in zip(response.parts, to_json(part_notes(response.parts)), strict=False):
         lines.append(f"{part}; wait_for_task with this correlationId and part {part.index} has it")
         if part.kind == "data" and not part.truncated and len(written := _as_json(part)) <= left:
             left -= len(written)
@@ -446,7 +449,7 @@ def _content(response: ChatResponse, index: int, offset: int) -> ToolResult:
     if part is None:
         listed = "; ".join(str(one) for one in response.parts[:LISTED_MAX])
         raise ConfigError(f"part {index} does not exist", hint=f"the parts are {listed}" if listed else "no parts came")
-    (row,) = part_notes([part])
+    (row,) = to_json(part_notes([part]))
     data = {"correlationId": response.correlation_id, "part": row}
     if part.truncated or (part.kind == "file" and part.raw is None):
         reason = f"it is at {one_line(part.uri, 500)}" if part.uri else "it was too large to be kept"

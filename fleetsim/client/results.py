@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from fleetsim.api.answer import to_json
+from fleetsim.api.answers import ChatAnswer, EndedRequest, OpenRequest
 from fleetsim.api.part_rows import part_row, read_part_row
 from fleetsim.model.asking import answer_schema, asking_of, text_of
 from fleetsim.model.errors import WireError
@@ -109,7 +111,7 @@ class FollowResult:
     warnings: tuple[str, ...] = ()
     parts: tuple[ListedPart, ...] = field(default=(), repr=False)
     parts_total: int = 0
-    row: Mapping[str, Any] | None = field(default=None, repr=False)
+    row: OpenRequest | EndedRequest | None = field(default=None, repr=False)
 
     @property
     def truncated(self) -> bool:
@@ -124,7 +126,7 @@ class FollowResult:
             "truncated": self.truncated,
             "textChars": self.text_chars,
             "reason": self.reason or None,
-            "parts": [part_row(part) for part in self.parts],
+            "parts": [to_json(part_row(part)) for part in self.parts],
             "partsTotal": self.parts_total,
             "taskId": self.task_id or None,
             "contextId": self.context_id or None,
@@ -181,27 +183,26 @@ class FollowResult:
         )
 
     @classmethod
-    def of_row(cls, row: Mapping[str, Any], duration_s: float = 0.0) -> FollowResult:
-        """Read a row of ``GET /api/tasks/{id}``."""
-        text = row.get("text") or ""
+    def of_row(cls, row: OpenRequest | EndedRequest, duration_s: float = 0.0) -> FollowResult:
+        """Read an answer of ``GET /api/tasks/{id}``."""
         return cls(
-            state=TaskState(state) if (state := row["state"]) in _STATES else state,
-            open=row["open"],
-            success=row.get("success") is True,
-            text=text,
-            text_chars=max(row.get("textChars") or 0, len(text)),
-            reason=row.get("reason") or "",
-            cause=row.get("cause") or "",
-            task_id=row.get("taskId") or "",
-            context_id=row.get("contextId") or "",
-            correlation_id=row["correlationId"],
-            question=row.get("questionId"),
-            asks_for_data=bool(row.get("asksForData")),
-            duration_s=row["durationMs"] / 1000 if row.get("durationMs") else duration_s,
-            cost_usd=row.get("costUsd"),
-            warnings=tuple(row.get("warnings") or ()),
-            parts=tuple(read_part_row(part) for part in row.get("parts") or ()),
-            parts_total=row.get("partsTotal") or 0,
+            state=TaskState(row.state) if row.state in _STATES else row.state,
+            open=row.open,
+            success=row.success,
+            text=row.text,
+            text_chars=max(row.text_chars, len(row.text)),
+            reason=row.reason,
+            cause=row.cause or "",
+            task_id=row.task_id or "",
+            context_id=row.context_id or "",
+            correlation_id=row.correlation_id,
+            question=row.question_id,
+            asks_for_data=row.asks_for_data,
+            duration_s=row.duration_ms / 1000 if row.duration_ms else duration_s,
+            cost_usd=row.cost_usd,
+            warnings=row.warnings,
+            parts=tuple(map(read_part_row, row.parts)),
+            parts_total=row.parts_total,
             row=row,
         )
 
@@ -225,7 +226,7 @@ class ChatResponse:
     task_state: str
     success: bool
     error: str | None
-    row: Mapping[str, Any] = field(repr=False)
+    row: ChatAnswer = field(repr=False)
     truncated: bool = False
     text_chars: int = 0
     parts: tuple[ListedPart, ...] = field(default=(), repr=False)
@@ -234,22 +235,22 @@ class ChatResponse:
     warnings: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> ChatResponse:
+    def of(cls, answer: ChatAnswer) -> ChatResponse:
         return cls(
-            status=row["status"],
-            text=row.get("response") or "",
-            agent=row["agent"],
-            correlation_id=row["correlationId"],
-            context_id=row.get("contextId"),
-            task_id=row.get("taskId"),
-            task_state=row["taskState"],
-            success=row.get("success") is True,
-            error=row.get("error"),
-            row=row,
-            truncated=row.get("truncated") is True,
-            text_chars=row.get("textChars") or 0,
-            parts=tuple(read_part_row(part) for part in row.get("parts") or ()),
-            parts_total=row.get("partsTotal") or 0,
-            answer_schema=row.get("answerSchema"),
-            warnings=tuple(row.get("warnings") or ()),
+            status=answer.status,
+            text=answer.response,
+            agent=answer.agent,
+            correlation_id=answer.correlation_id,
+            context_id=answer.context_id or None,
+            task_id=answer.task_id or None,
+            task_state=answer.task_state,
+            success=answer.success is True,
+            error=answer.error or None,
+            row=answer,
+            truncated=answer.truncated is True,
+            text_chars=answer.text_chars or 0,
+            parts=tuple(map(read_part_row, answer.parts or ())),
+            parts_total=answer.parts_total or 0,
+            answer_schema=answer.answer_schema or None,
+            warnings=answer.warnings,
         )

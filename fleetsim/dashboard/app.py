@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from rich.text import Text
 from textual import events, geometry
@@ -20,6 +20,7 @@ from textual.app import ComposeResult
 from textual.widgets import ContentSwitcher, Input, TextArea
 from textual.worker import Worker, WorkerState
 
+from fleetsim.api.health import HubMember
 from fleetsim.dashboard import chrome
 from fleetsim.dashboard.action_app import ActionApp
 from fleetsim.dashboard.actions import LIST, SCREENS, character_of
@@ -108,7 +109,7 @@ class FleetApp(ActionApp):
         self._waiting_known = False
         self._lost = 0
         self._failed: dict[str, str] = {}
-        self.hubs: Sequence[Mapping[str, Any]] = ()
+        self.hubs: Sequence[HubMember] = ()
         """The hubs that share the ledger, as the health of the API has them."""
         self.hubs_problem = ""
         """The reason why ``hubs`` are old."""

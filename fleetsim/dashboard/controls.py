@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from fleetsim.api.answers import WireExchange
+from fleetsim.api.health import HubMember
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.parts import ListedPart
 
@@ -53,11 +54,11 @@ class Controls:
         """The whole text of the agent's question or answer; events hold excerpts."""
         raise FleetsimError("a recording holds only excerpts")
 
-    async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[Mapping[str, Any]]:
+    async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[WireExchange]:
         """The exchanges with an agent or about a request after a number, oldest first, as the API has them."""
         raise FleetsimError("a recording has no wire log")
 
-    async def hubs(self) -> Sequence[Mapping[str, Any]]:
+    async def hubs(self) -> Sequence[HubMember]:
         """The hubs that share the ledger, as the API's health has them; none if the ledger belongs to one hub."""
         return ()
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 
-from fleetsim.health.fleet_health import HealthWord
+from fleetsim.api.health import HealthWord
 from fleetsim.model.glyphs import ASCII, GLYPH
 
 

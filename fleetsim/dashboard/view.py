@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
+from fleetsim.api.health import HealthWord
 from fleetsim.api.state import OutcomeStats
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH, at_most, moment
@@ -25,7 +26,6 @@ from fleetsim.dashboard.view_tasks import TaskDetail, TaskFold, TaskRow
 from fleetsim.events import fleet as fleet_events
 from fleetsim.events import request as events
 from fleetsim.events.request import Event, Excerpt, Level
-from fleetsim.health.fleet_health import HealthWord
 from fleetsim.health.trend import DAY_S, span_for
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.text import neutralise, one_line

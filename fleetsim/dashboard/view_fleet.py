@@ -11,13 +11,14 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace as with_members
 
+from fleetsim.api.health import HealthWord
 from fleetsim.api.state import CardFacts, OutcomeStats, TrendCount
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH_ORDER
 from fleetsim.events import fleet as fleet_events
 from fleetsim.events import request as events
 from fleetsim.events.request import Event
-from fleetsim.health.fleet_health import FleetHealth, HealthWord, Thresholds
+from fleetsim.health.fleet_health import FleetHealth, Thresholds
 from fleetsim.health.trend import FINE_S
 from fleetsim.health.webhooks import PushState, WebhookNotes
 from fleetsim.model.text import one_line
@@ -242,7 +243,7 @@ class FleetFold:
         self.pushes = self._webhooks.counts(now, span_s)
         skills: dict[str, dict[str, OutcomeStats]] = {}
         for skill in of_skills:
-            skills.setdefault(skill.agent_name, {})[skill.skill] = skill.figures
+            skills.setdefault(skill.agent_name, {})[skill.skill] = skill
         for name in changed:
             agent, used = self._agents[name], skills.get(name, {})
             card = agent.card

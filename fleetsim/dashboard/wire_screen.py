@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from rich.text import Text
@@ -14,6 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
+from fleetsim.api.answers import WireExchange
 from fleetsim.api.wire_rows import as_command, as_curl, as_text
 from fleetsim.dashboard import outside
 from fleetsim.dashboard.actions import ACTIONS, WIRE
@@ -42,30 +43,29 @@ COLUMNS = (
 )
 _METHOD = re.compile(r'"method"\s*:\s*"([^"\\]{1,60})"')
 
-Row = Mapping[str, Any]
-Read = Callable[[int], Awaitable[Sequence[Row]]]
+Read = Callable[[int], Awaitable[Sequence[WireExchange]]]
 
 
-def exchange_row(row: Row) -> TableRow:
+def exchange_row(row: WireExchange) -> TableRow:
     """One exchange as a row of ``COLUMNS``; an arrow to the left is a webhook, sizes are bytes."""
-    webhook, status = row["kind"] == "webhook", row["status"]
-    rpc = None if webhook else _METHOD.search(row["body"])
-    took = "open" if row["seconds"] is None and not webhook else duration(1000 * (row["seconds"] or 0))
-    good = (status or 0) < 400 and not row["problem"]
+    webhook, status = row.kind == "webhook", row.status
+    rpc = None if webhook else _METHOD.search(row.body)
+    took = "open" if row.seconds is None and not webhook else duration(1000 * (row.seconds or 0))
+    good = (status or 0) < 400 and not row.problem
     return TableRow(
         (
-            line((str(row["at"])[11:23], MUTED)),
+            line((str(row.at)[11:23], MUTED)),
             line("←" if webhook else "→"),
-            line(one_line(rpc[1] if rpc else f"{row['method']} {urlsplit(row['url']).path}", 200)),
+            line(one_line(rpc[1] if rpc else f"{row.method} {urlsplit(row.url).path}", 200)),
             line((str(status or "-"), Tone.PLAIN if good else Tone.WARN)),
             line((took, MUTED)),
-            line((f"{row['bodyBytes']:,}", MUTED)),
-            line((f"{row['replyBytes']:,}", MUTED)),
+            line((f"{row.body_bytes:,}", MUTED)),
+            line((f"{row.reply_bytes:,}", MUTED)),
         )
     )
 
 
-def exchange_lines(row: Row, width: int) -> list[Text]:
+def exchange_lines(row: WireExchange, width: int) -> list[Text]:
     """One exchange in full, as the pager has it."""
     lines: list[Text] = []
     for text in as_text([row]).splitlines():
@@ -91,7 +91,7 @@ class WireScreen(ModalScreen[None]):
         super().__init__(name=WIRE, classes=classes)
         self._keys = "  ".join(f"{shown} {word}" for name, word in HINTS.items() if (shown := key(name)))
         self._read, self._title = read, f"Wire log of {one_line(about, 60)}"
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[int, WireExchange] = {}
         """The newest exchanges by number, oldest first."""
 
     def compose(self) -> ComposeResult:
@@ -113,15 +113,15 @@ class WireScreen(ModalScreen[None]):
     async def _fetch(self) -> None:
         """Read new exchanges, and those that were under way."""
         empty = "Nothing went over the wire since the log was opened. Send a request again."
-        open_ = (number for number, row in self._rows.items() if row["seconds"] is None and row["kind"] == "call")
+        open_ = (number for number, row in self._rows.items() if row.seconds is None and row.kind == "call")
         try:
             rows = await self._read(min(open_, default=max(self._rows, default=0) + 1) - 1)
         except FleetsimError as error:
             empty = str(error)
             self._say(empty)
         else:
-            self._rows = dict(sorted((self._rows | {row["number"]: row for row in rows}).items())[-ROWS_MAX:])
-        shown = Rows(list(reversed(self._rows.values())), lambda row: str(row["number"]), exchange_row)
+            self._rows = dict(sorted((self._rows | {row.number: row for row in rows}).items())[-ROWS_MAX:])
+        shown = Rows(list(reversed(self._rows.values())), lambda row: str(row.number), exchange_row)
         self._list.show(shown, empty=[line((one_line(empty, 300), MUTED))])
         self._show()
 
@@ -129,7 +129,7 @@ class WireScreen(ModalScreen[None]):
         self._list.set_titles(self._title, one_line(below, 100))
 
     @property
-    def _chosen(self) -> Row | None:
+    def _chosen(self) -> WireExchange | None:
         return self._rows.get(int(self._list.key or 0))
 
     def _show(self) -> None:
@@ -155,7 +155,7 @@ class WireScreen(ModalScreen[None]):
     def action_copy_command(self) -> None:
         self._copy("fleetsim", as_command)
 
-    def _copy(self, form: str, command: Callable[[Row], str]) -> None:
+    def _copy(self, form: str, command: Callable[[WireExchange], str]) -> None:
         """Copy the exchange under the cursor as a command."""
         text = command(row) if (row := self._chosen) is not None else ""
         if text:

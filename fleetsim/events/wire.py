@@ -1,33 +1,28 @@
 """Events and other values as JSON: the one place that knows topics by their pattern and camelCase keys.
 
-``to_json`` gives the hub's own answers their spelling; mappings keep their keys, because they are data. ``to_wire``
-writes the events that the API, the journal and `fleetsim events` show. ``from_wire`` reads them back, also from
-recordings of an earlier version or written by hand; an event that it does not understand becomes an ``OtherEvent``,
-never an error.
+``to_wire`` writes the events that the API, the journal and `fleetsim events` show. ``from_wire`` reads them back, also
+from recordings of an earlier version or written by hand; an event that it does not understand becomes an
+``OtherEvent``, never an error.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
-from enum import Enum
-from functools import cache, lru_cache
-from pathlib import PurePath
+from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
 
+from fleetsim.api.answer import camel, iso, to_json
 from fleetsim.api.part_rows import part_notes
 from fleetsim.events import fleet as fleet_events
 from fleetsim.events import request as events
 from fleetsim.events.request import ENVELOPE, Event, Excerpt, JsonForm, Level, OtherEvent, OutcomeDecided
 from fleetsim.model.errors import Blame
-from fleetsim.model.extensions import Usage
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import JsonObject
 from fleetsim.model.work import Outcome, OutcomeKind
@@ -43,44 +38,6 @@ _WRONG = object()
 
 
 # ---------------------------------------------------------------------- values
-
-
-def to_json(value: Any) -> Any:
-    """``value`` in the types of ``json.dumps``, without fields hidden from ``repr`` and without NaN and infinity.
-
-    Raises TypeError for a type that is not a value of this project.
-    """
-    if value is None or (isinstance(value, bool | int | str) and not isinstance(value, Enum)):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, datetime):
-        return iso(value)
-    if isinstance(value, Struct):
-        return {camel(name): to_json(getattr(value, name)) for name in value.__struct_fields__}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {camel(f.name): to_json(getattr(value, f.name)) for f in fields(value) if f.repr}
-    if isinstance(value, Mapping):
-        return {str(key): to_json(item) for key, item in value.items()}
-    if isinstance(value, tuple | list | set | frozenset):
-        return [to_json(item) for item in value]
-    if isinstance(value, PurePath):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-@lru_cache(maxsize=4_096)
-def camel(name: str) -> str:
-    """``failure_rate_1h`` to ``failureRate1h``."""
-    first, *rest = name.split("_")
-    return first + "".join(word[:1].upper() + word[1:] for word in rest)
-
-
-def iso(at: datetime) -> str:
-    """UTC to the millisecond, ending in Z."""
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def from_iso(value: Any) -> datetime | None:
@@ -216,8 +173,6 @@ def payload(event: Event) -> dict[str, Any]:
 def _written(value: Any, *, milliseconds: bool) -> Any:
     if isinstance(value, datetime):
         return iso(value) if milliseconds else value.isoformat()
-    if isinstance(value, Usage):  # under the names of cost-v1
-        return msgspec.structs.asdict(value)
     if isinstance(value, tuple) and value and isinstance(value[0], ListedPart):
         return part_notes(value)
     return value

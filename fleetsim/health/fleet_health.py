@@ -12,17 +12,17 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from functools import partial
 from itertools import chain
 from math import inf, nextafter
 from operator import attrgetter, itemgetter
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
+from typing import Annotated, ClassVar, NamedTuple, TypeAlias
 
+from msgspec.structs import asdict
 from pydantic import ConfigDict, Field
 
+from fleetsim.api.health import AgentHealth, HealthSnapshot, HealthWord, SkillHealth, SystemActor
 from fleetsim.api.state import OutcomeStats
-from fleetsim.events.wire import to_json
 from fleetsim.health.outcome_stats import (
     WINDOW,
     EndClass,
@@ -52,17 +52,6 @@ def window_start(now: datetime) -> datetime:
 
 
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1, strict=True)]
-
-
-class HealthWord(StrEnum):
-    """An agent's state in a word."""
-
-    UP = "up"
-    DEGRADED = "degraded"
-    DOWN = "down"
-    TOO_FEW = "too few"
-    UNKNOWN = "unknown"
-    PAUSED = "paused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,73 +95,6 @@ class Condition:
     def barred(self) -> bool:
         """Whether the agent would not accept work now. Routing sends no work to such an agent."""
         return self.reachable is False or self.breaker_open or self.auth_refused
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentHealth:
-    """One agent's row. ``since`` is the time from which it is down or degraded, if known."""
-
-    agent_name: str
-    health: HealthWord
-    why: str
-    since: datetime | None
-    figures: OutcomeStats
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillHealth:
-    """One skill at one agent."""
-
-    agent_name: str
-    skill: str
-    figures: OutcomeStats
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SystemActor:
-    """A requester and its outcomes. ``failure_count`` counts failures of agents, ``beside_counts`` the others."""
-
-    system_actor: str
-    total_outcomes: int
-    success_count: int
-    failure_count: int
-    beside_counts: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthSnapshot:
-    """The fleet at one moment. ``orphaned_skills`` failed, and no agent had a success at them. ``storage`` is the
-    reason why the hub's ledger takes no writes, and empty if it does."""
-
-    collected_at: datetime
-    agents: tuple[AgentHealth, ...]
-    skills: tuple[SkillHealth, ...]
-    system_actors: tuple[SystemActor, ...]
-    orphaned_skills: tuple[str, ...]
-    total_outcomes: int
-    total_cost_usd_1d: float
-    max_failure_rate_1h: float
-    window_hours: float = int(WINDOW / timedelta(hours=1))
-    outcomes_shed: int
-    storage: str = ""
-
-    @property
-    def orphaned_skill_count(self) -> int:
-        """How many skills never worked in the window."""
-        return len(self.orphaned_skills)
-
-    def agent(self, name: str) -> AgentHealth | None:
-        """The row of one agent."""
-        return next((a for a in self.agents if a.agent_name == name), None)
-
-    def to_json(self) -> dict[str, Any]:
-        """The snapshot as JSON with Workstacean's field names; figures lie flat in their row."""
-        snapshot: dict[str, Any] = to_json(self)
-        for rows in (snapshot["agents"], snapshot["skills"]):
-            for row in rows:
-                row.update(row.pop("figures"))
-        snapshot["orphanedSkillCount"] = self.orphaned_skill_count
-        return snapshot
 
 
 class FleetHealth:
@@ -277,17 +199,18 @@ class FleetHealth:
             self._agent(name, known.get(name, Condition()), figures.get(name, none))
             for name in dict.fromkeys([*known, *sorted(figures)])
         )
-        worked = {row.skill for row in skills if row.figures.success_count}
-        answered = {row.skill for row in skills if row.figures.answered_outcomes}
+        worked = {row.skill for row in skills if row.success_count}
+        answered = {row.skill for row in skills if row.answered_outcomes}
         return HealthSnapshot(
             collected_at=now.astimezone(UTC),
             agents=agents,
             skills=skills,
             system_actors=self._system_actors(),
-            orphaned_skills=tuple(sorted(answered - worked)),
+            orphaned_skills=(orphaned := tuple(sorted(answered - worked))),
+            orphaned_skill_count=len(orphaned),
             total_outcomes=len(self),
             total_cost_usd_1d=self.total.cost_usd(),
-            max_failure_rate_1h=max((a.figures.failure_rate_1h for a in agents), default=0.0),
+            max_failure_rate_1h=max((a.failure_rate_1h for a in agents), default=0.0),
             window_hours=int(hours) if (hours := self.window / timedelta(hours=1)).is_integer() else hours,
             outcomes_shed=len(self) - len(self._ids),
         )
@@ -300,7 +223,7 @@ class FleetHealth:
         at = now.timestamp()
         chosen = {name: group for name, group in self._agents.items() if agents is None or name in agents}
         skills = (
-            SkillHealth(agent_name=agent, skill=name, figures=group.figures(at))
+            SkillHealth(agent_name=agent, skill=name, **asdict(group.figures(at)))
             for (agent, name), group in sorted(self._skills.items(), key=itemgetter(0))
             if agent in chosen
         )
@@ -308,7 +231,7 @@ class FleetHealth:
 
     def _agent(self, name: str, condition: Condition, figures: OutcomeStats) -> AgentHealth:
         word, why, since = self.verdict(name, condition)
-        return AgentHealth(agent_name=name, health=word, why=why, since=since(), figures=figures)
+        return AgentHealth(agent_name=name, health=word, why=why, since=since(), **asdict(figures))
 
     def verdict(self, name: str, condition: Condition) -> HealthVerdict:
         """The health word of one agent, over all outcomes since the last ``prune``."""

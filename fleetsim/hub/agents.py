@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from urllib.parse import urlsplit
 
+from fleetsim.api.answers import FoundSkill
+from fleetsim.api.health import HealthSnapshot, HealthWord
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.events.fleet import (
     CardFailed,
@@ -22,7 +24,7 @@ from fleetsim.events.fleet import (
 from fleetsim.events.request import Event, TaskBound, TaskMoved
 from fleetsim.fleet.cards import AgentView
 from fleetsim.fleet.settings import AgentEntry, FleetSettings
-from fleetsim.health.fleet_health import Condition, HealthSnapshot, HealthWord
+from fleetsim.health.fleet_health import Condition
 from fleetsim.model.card import AgentSkill
 from fleetsim.model.extensions import DeclaredEffect, declared_effects, read_declared
 from fleetsim.model.text import one_line
@@ -179,27 +181,6 @@ class SkillQuery:
         return bool(self.domain or self.path or self.direction)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundSkill:
-    """One skill at one agent. ``effects`` are those that matched; all of them if the query names no effect.
-
-    ``confidence`` is the highest that these declare, None without effects. ``success_rate`` is of the last day's
-    ``answered_outcomes``, None without any. ``expected`` is the rank: 0 to 1.
-    """
-
-    agent: str
-    skill: str
-    name: str
-    description: str
-    tags: tuple[str, ...]
-    effects: tuple[DeclaredEffect, ...]
-    confidence: float | None
-    success_rate: float | None
-    answered_outcomes: int
-    expected: float
-    health: HealthWord
-
-
 def find_skills(query: SkillQuery, views: Iterable[AgentView], snapshot: HealthSnapshot) -> tuple[FoundSkill, ...]:
     """The matching skills of enabled agents, at most ``FOUND_MAX``; those of agents that are down come last.
 
@@ -207,7 +188,7 @@ def find_skills(query: SkillQuery, views: Iterable[AgentView], snapshot: HealthS
     expected success decides: the confidence that its card declares (effect-domain-v1) times the measured success.
     """
     words = _words(query.text)
-    measured = {(row.agent_name, row.skill): row.figures for row in snapshot.skills}
+    measured = {(row.agent_name, row.skill): row for row in snapshot.skills}
     health = {row.agent_name: row.health for row in snapshot.agents}
     skills: list[tuple[bool, int, FoundSkill]] = []
     for view in views:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from importlib.metadata import version
 
+from msgspec import UNSET
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -22,6 +23,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from fleetsim.api.answers import Accepted, InboxPage, KeyIdentity, LivenessReport, NamedRequest, TaskPage
 from fleetsim.api.bodies import AnswerBody, EmptyBody, RequestBody, VetoBody
 from fleetsim.client.hub_client import CHALLENGE, prove
 from fleetsim.events.wire import to_wire
@@ -35,6 +37,7 @@ from fleetsim.hub.http import (
     WAIT_S_MAX,
     ApiGuard,
     answer,
+    bare,
     handler,
     number,
     principal_of,
@@ -45,7 +48,6 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.ownership import Ownership
 from fleetsim.hub.rows import (
     agent_row,
-    known_row,
     outcome_row,
     question_row,
     record_row,
@@ -103,13 +105,11 @@ class Api:
 
     async def alive(self, request: Request) -> Response:
         """Answer that the process lives; with a ``challenge`` also the proof that the hub is genuine."""
-        body = {"status": "ok"}
         challenge = request.query_params.get("challenge")
-        if challenge is not None:
-            if not CHALLENGE.fullmatch(challenge):
-                raise Refusal(400, "BAD_REQUEST", "a challenge has 16 to 128 characters of A-Za-z0-9_-")
-            body["proof"] = prove(self._hub.keys.proof, self._hub.url or "", challenge)
-        return JSONResponse(body, headers={"Cache-Control": "no-store"})
+        if challenge is not None and not CHALLENGE.fullmatch(challenge):
+            raise Refusal(400, "BAD_REQUEST", "a challenge has 16 to 128 characters of A-Za-z0-9_-")
+        proof = UNSET if challenge is None else prove(self._hub.keys.proof, self._hub.url or "", challenge)
+        return bare(LivenessReport(status="ok", proof=proof))
 
     async def liveness(self, request: Request) -> Response:
         """The same, under the path that orchestrators use."""
@@ -128,8 +128,9 @@ class Api:
                     await self._hub.ledger.require_writable()
             except (NotAccepting, TimeoutError):
                 reason = "the ledger takes no writes"
-        status, body = (503, {"status": "unready", "reason": reason}) if reason else (200, {"status": "ready"})
-        return JSONResponse(body, status, {"Cache-Control": "no-store"})
+        if reason:
+            return bare(LivenessReport(status="unready", reason=reason), 503)
+        return bare(LivenessReport(status="ready"))
 
     async def whoami(self, request: Request) -> Response:
         """The agent of the key (null for the hub's own key, which also gets the problems of the fleet's files), the
@@ -137,9 +138,8 @@ class Api:
         """
         agent = principal_of(request).agent
         rejected = self._hub.rejected() if agent is None else ()
-        return answer(
-            {"agent": agent, "rejected": rejected, "version": version("fleetsim"), "lastSeq": self._hub.events.last_seq}
-        )
+        last_seq = self._hub.events.last_seq
+        return answer(KeyIdentity(agent=agent, rejected=rejected, version=version("fleetsim"), last_seq=last_seq))
 
     async def openapi(self, _: Request) -> Response:
         """This API as an OpenAPI document."""
@@ -153,7 +153,7 @@ class Api:
             raise Refusal(400, "BAD_REQUEST", "window: from 60 to 86400 seconds; the hub keeps health for a day")
         snapshot = self._hub.snapshot() if window == WINDOW else await self._hub.fleet.snapshot_over(window)
         rows = await self._hub.hub_rows()
-        return answer({**snapshot.to_json(), **({"hubs": rows} if rows else {})})
+        return answer(replace(snapshot, hubs=rows) if rows else snapshot)
 
     async def fleet_health(self, request: Request) -> Response:
         """The same, under the name of Workstacean's topic."""
@@ -188,11 +188,11 @@ class Api:
         hub, limit, after = self._hub, number(request, "limit", 50, PAGE_MAX), request.query_params.get("after")
         since = window_start(hub.runtime.clock.now())
         ended = await hub.ledger.outcomes(since=since, limit=max(1, limit)) if limit else ()
-        recent = [outcome_row(outcome, chars_max=EXCERPT_CHARS_MAX) for outcome in reversed(ended)]
+        recent = tuple(outcome_row(outcome, chars_max=EXCERPT_CHARS_MAX) for outcome in reversed(ended))
         tracks, following = await open_page(hub, after)
         flying = [track_row(track, chars_max=EXCERPT_CHARS_MAX) async for track in in_turns(tracks)]
         total = await hub.tracker.count_open()
-        return answer({"open": flying, "openTotal": total, "next": following, "recent": recent})
+        return answer(TaskPage(open=tuple(flying), open_total=total, next=following, recent=recent))
 
     async def task(self, request: Request) -> Response:
         """One request; with ``?wait=SECONDS`` after its outcome or question, or after that time."""
@@ -210,15 +210,14 @@ class Api:
         record = await self._hub.ledger.request(correlation_id)
         if record is None:
             raise UnknownTarget(f"no request “{one_line(correlation_id, 64)}” is known")
-        return answer({**record_row(record), "open": True})
+        return answer(record_row(record))
 
     async def inbox(self, _: Request) -> Response:
         """Open questions (long ones as excerpts), and requests with an open veto window."""
         hub = self._hub
-        questions = [
-            question_row(question, chars_max=EXCERPT_CHARS_MAX) for question in await hub.tracker.find_questions()
-        ]
-        return answer({"questions": questions, "vetoes": list(hub.hitl.vetoes())})
+        found = await hub.tracker.find_questions()
+        questions = tuple(question_row(question, chars_max=EXCERPT_CHARS_MAX) for question in found)
+        return answer(InboxPage(questions=questions, vetoes=hub.hitl.vetoes()))
 
     async def question(self, request: Request) -> Response:
         question_id = request.path_params["id"]
@@ -230,11 +229,11 @@ class Api:
     async def ids(self, request: Request) -> Response:
         """Ids that begin with ``?prefix=``: requests, questions and runs; agents' tasks by their whole id."""
         text = request.query_params.get("prefix", "")
-        return answer([known_row(known) for known in await self._hub.ledger.ids(text)] if text else [])
+        return answer(await self._hub.ledger.ids(text) if text else ())
 
     async def channels(self, _: Request) -> Response:
         """The channels, with the results of each sink."""
-        return answer(list(self._hub.channels.rows()))
+        return answer(self._hub.channels.rows())
 
     async def journal(self, request: Request) -> Response:
         """Recorded events after ``?after=SEQ``, oldest first, up to the moment of the call."""
@@ -255,7 +254,7 @@ class Api:
             ids = await self._hub.submit(await self._ownership.stamped(asked, principal_of(request), given_id=given))
         except ValueError:
             raise Refusal(409, "ID_TAKEN", "a request with this correlationId was accepted before") from None
-        return answer({"correlationIds": list(ids), "seq": seq}, 202)
+        return answer(Accepted(correlation_ids=ids, seq=seq), 202)
 
     async def refresh(self, request: Request) -> Response:
         await read_body(request, EmptyBody)
@@ -267,13 +266,13 @@ class Api:
         principal = principal_of(request)
         await self._ownership.require(principal, request.path_params["id"])
         await self._hub.tracker.cancel(request.path_params["id"], by=principal.agent or "api")
-        return answer({"correlationId": request.path_params["id"]}, 202)
+        return answer(NamedRequest(correlation_id=request.path_params["id"]), 202)
 
     async def veto(self, request: Request) -> Response:
         body = await read_body(request, VetoBody)
         if not await self._hub.hitl.veto(request.path_params["id"], by=body.by):
             raise Refusal(409, "NO_VETO", "there is no open veto window for this request")
-        return answer({"correlationId": request.path_params["id"]}, 202)
+        return answer(NamedRequest(correlation_id=request.path_params["id"]), 202)
 
     async def reply(self, request: Request) -> Response:
         """Answer a question, at most once."""
@@ -289,7 +288,7 @@ class Api:
     async def test_channel(self, request: Request) -> Response:
         """Send a test notice to each sink of a channel, and wait for the results."""
         await read_body(request, EmptyBody)
-        return answer(list(await self._hub.channels.test(request.path_params["id"])))
+        return answer(await self._hub.channels.test(request.path_params["id"]))
 
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"

@@ -17,13 +17,15 @@ from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fleetsim.api.answer import to_json
+from fleetsim.api.health import HealthSnapshot, HubMember
 from fleetsim.api.state import AgentState, CardFacts, FleetFigures, HubState, OutcomeStats
 from fleetsim.ceremonies.runs import ceremony_facts, run_facts
 from fleetsim.events.log import KEEP_MAX
 from fleetsim.events.request import Event, Level
-from fleetsim.events.wire import iso, to_json, to_wire
+from fleetsim.events.wire import to_wire
 from fleetsim.fleet.cards import AgentView
-from fleetsim.health.fleet_health import HealthSnapshot, window_start
+from fleetsim.health.fleet_health import window_start
 from fleetsim.health.trend import span_for
 from fleetsim.health.webhooks import PushState
 from fleetsim.hub.http import PAGE_MAX, number, principal_of
@@ -34,7 +36,6 @@ from fleetsim.hub.rows import outcome_row, question_row, track_row
 from fleetsim.ledger.bodies import encode
 from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
-from fleetsim.model.task import JsonObject
 from fleetsim.model.text import one_line
 from fleetsim.request.track import Track
 from fleetsim.runtime.inbound import PacedResponse
@@ -83,7 +84,7 @@ class CurrentState:
         owns = self._ownership.owns
         vetoes = [one for one in hub.hitl.vetoes() if principal.is_admin or await owns(principal, one.correlation_id)]
         runs = [run for run in await hub.ledger.runs(limit=RUNS_MAX) if await self._ownership.owns_run(principal, run)]
-        hubs: Sequence[JsonObject] = ()
+        hubs: tuple[HubMember, ...] = ()
         if principal.is_admin:
             with suppress(NotAccepting):  # ``storage`` has the reason
                 hubs = await hub.hub_rows()
@@ -101,12 +102,12 @@ class CurrentState:
             storage=snapshot.storage,
             agents=tuple(self._agents(snapshot, span_s)),
             ceremonies=tuple(
-                ceremony_facts(row)
+                to_json(ceremony_facts(row))
                 for row in (hub.scheduler.rows() if hub.scheduler else ())
                 if principal.is_admin or row.ceremony.created_by == principal.agent
             ),
-            runs=tuple(map(run_facts, runs)),
-            vetoes=tuple({**to_json(veto), "expiresAt": iso(veto.expires_at)} for veto in vetoes),
+            runs=tuple(to_json(run_facts(run)) for run in runs),
+            vetoes=tuple(to_json(vetoes)),
             **page,
         )
         if not principal.is_admin:
@@ -120,7 +121,7 @@ class CurrentState:
             figures=structs.replace(figures, total=total, trend=trend, pushes=pushes),
             ceremony_errors=tuple(to_json(hub.scheduler.problems())) if hub.scheduler else (),
             channels=tuple(to_json(hub.channels.rows())),
-            hubs=tuple(hubs),
+            hubs=tuple(to_json(hubs)),
             rejected=hub.rejected(),
             limits=tuple(hub.limiter.accounts.at_limit()),
         )
@@ -131,9 +132,9 @@ class CurrentState:
         tracks, following = await open_page(hub, after)
         async for track in in_turns(tracks):
             if principal.is_admin or await self._ownership.owns(principal, track.record.request.correlation_id):
-                flying.append(track_row(track, chars_max=EXCERPT_CHARS_MAX))
+                flying.append(to_json(track_row(track, chars_max=EXCERPT_CHARS_MAX)))
                 if track.question is not None:
-                    questions.append(question_row(track.question, chars_max=EXCERPT_CHARS_MAX))
+                    questions.append(to_json(question_row(track.question, chars_max=EXCERPT_CHARS_MAX)))
         page = {"open": tuple(flying), "questions": tuple(questions), "next": following}
         if after is None:
             since = window_start(hub.runtime.clock.now())
@@ -153,7 +154,7 @@ class CurrentState:
     def _agents(self, snapshot: HealthSnapshot, span_s: int) -> Iterator[AgentState]:
         hub, skills = self._hub, defaultdict[str, dict[str, OutcomeStats]](dict)
         for skill in snapshot.skills:
-            skills[skill.agent_name][skill.skill] = skill.figures
+            skills[skill.agent_name][skill.skill] = OutcomeStats.of(skill)
         health, webhooks = {row.agent_name: row for row in snapshot.agents}, hub.webhooks.states
         for view in hub.broker.views():
             name = view.entry.name
@@ -163,7 +164,7 @@ class CurrentState:
                 health=row.health.value,
                 why=row.why,
                 since=row.since,
-                figures=row.figures,
+                figures=OutcomeStats.of(row),
                 skills=skills[name],
                 trend=hub.fleet.health.trends[name].cells(snapshot.collected_at, span_s),
                 card=card_facts(view),

@@ -7,18 +7,21 @@ The application's routes, the guard in front of them, the page of permissions an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, partial
 from importlib.metadata import version
+from itertools import chain
 from typing import Any
 
+from msgspec.json import schema_components
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.routing import compile_path
 
 from fleetsim.agent.settings import CARD_PATHS
+from fleetsim.api import answers
 from fleetsim.api.bodies import (
     AnswerBody,
     ChatBody,
@@ -32,6 +35,7 @@ from fleetsim.api.bodies import (
     UpdateCeremonyBody,
     VetoBody,
 )
+from fleetsim.api.health import HealthSnapshot
 from fleetsim.caller.webhooks import CALLBACK_PATH
 from fleetsim.hub.keys import Principal
 
@@ -76,6 +80,12 @@ class Endpoint:
     query: tuple[tuple[str, str], ...] = ()
     statuses: tuple[int, ...] = (200,)
     shape: ResponseMode = ResponseMode.ENVELOPE
+
+    @property
+    def result(self) -> tuple[Any, ...]:
+        """The types of the answer, without its envelope."""
+        found = RESULTS.get(self.name, dict[str, Any])
+        return found if isinstance(found, tuple) else (found,)
 
     def allows(self, principal: Principal) -> bool:
         """Whether this key may use the endpoint."""
@@ -357,9 +367,53 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "callback",
         Who.TOKEN,
         "receives an agent's webhook about its task",
+        shape=ResponseMode.BARE,
         statuses=(200, 202),
     ),
 )
+
+RESULTS: Mapping[str, Any] = {
+    "alive": answers.LivenessReport,
+    "liveness": answers.LivenessReport,
+    "ready": answers.LivenessReport,
+    "whoami": answers.KeyIdentity,
+    "health": HealthSnapshot,
+    "fleet_health": HealthSnapshot,
+    "agents": (list[answers.AgentFacts], list[answers.SharedAgent]),
+    "skills": list[answers.FoundSkill],
+    "refresh": answers.AgentFacts,
+    "request": answers.Accepted,
+    "tasks": answers.TaskPage,
+    "task": (answers.OpenRequest, answers.EndedRequest),
+    "cancel": answers.NamedRequest,
+    "veto": answers.NamedRequest,
+    "ids": list[answers.KnownId],
+    "inbox": answers.InboxPage,
+    "question": answers.QuestionFacts,
+    "reply": answers.QuestionFacts,
+    "ceremonies": list[answers.CeremonyFacts],
+    "ceremony_errors": list[answers.FileProblem],
+    "create_ceremony": answers.CeremonyFacts,
+    "update_ceremony": answers.CeremonyFacts,
+    "delete_ceremony": answers.DeletedCeremony,
+    "run_ceremony": (answers.StartedRun, answers.DryRun),
+    "ceremony_runs": list[answers.RunFacts],
+    "channels": list[answers.ChannelRow],
+    "test_channel": list[answers.SinkResult],
+    "journal": list[answers.JournalEvent],
+    "wire": list[answers.WireExchange],
+    "agent_health": answers.AgentsReport,
+    "outcomes": answers.Outcomes,
+    "chat": answers.ChatAnswer,
+    "delegate": answers.NamedRequest,
+    "chat_task": answers.ChatAnswer,
+    "pending": list[answers.HitlRequest],
+    "respond": answers.NamedRequest,
+    "hitl_queue": answers.QueueReport,
+    "publish": (answers.Accepted, answers.StartedRun),
+    "callback": dict[str, bool],
+}
+"""The type of each endpoint's answer without its envelope, or a tuple of types."""
 
 _PATHS = {one.path: compile_path(one.path)[0] for one in ENDPOINTS}
 
@@ -402,12 +456,32 @@ _ID_OF: dict[str, tuple[str, tuple[str, ...]]] = {
 """Where an endpoint's reply holds the id that other endpoints need in their path."""
 
 
+def bodies() -> tuple[type[BaseModel], ...]:
+    """The bodies of all requests."""
+    return tuple(dict.fromkeys(one.body for one in ENDPOINTS if one.body is not None))
+
+
+@cache
+def _results() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The schema of each endpoint's answer by its name, and the schemas of the structs in them."""
+    kinds = chain(*(one.result for one in ENDPOINTS))
+    schemas, structs = schema_components(kinds, ref_template="#/components/schemas/{name}")
+    left = iter(schemas)
+    found = {one.name: [next(left) for _ in one.result] for one in ENDPOINTS}
+    results = {name: some[0] if len(some) == 1 else {"anyOf": some} for name, some in found.items()}
+    for struct in structs.values():
+        members = struct.get("properties", {})
+        struct["required"] = [name for name, one in members.items() if name in struct["required"] or "default" in one]
+        for member in members.values():  # a member with a default is always written
+            member.pop("default", None)
+    return results, structs
+
+
 @cache
 def document() -> dict[str, Any]:
     """The whole document, cached: do not change it."""
-    bodies = list(dict.fromkeys(one.body for one in ENDPOINTS if one.body is not None))
     _, models = models_json_schema(
-        [(body, "validation") for body in bodies], ref_template="#/components/schemas/{model}"
+        [(body, "validation") for body in bodies()], ref_template="#/components/schemas/{model}"
     )
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS:
@@ -426,16 +500,11 @@ def document() -> dict[str, Any]:
                 "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
                 "bearer": {"type": "http", "scheme": "bearer"},
             },
-            "schemas": {**models["$defs"], "Success": _SUCCESS, "Refusal": _REFUSAL},
+            "schemas": {**models["$defs"], **_results()[1], "Refusal": _REFUSAL},
         },
     }
 
 
-_SUCCESS = {
-    "type": "object",
-    "required": ["success", "data"],
-    "properties": {"success": {"const": True}, "data": {}, "message": {"type": "string"}},
-}
 _REFUSAL = {
     "type": "object",
     "required": ["success", "error"],
@@ -491,9 +560,12 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
             "200": {"description": "A2A's reply, as its version writes it.", "content": content},
             "default": {"description": "A2A's error, or the hub's refusal.", "content": content},
         }
+    result = _results()[0][endpoint.name]
+    members = {"success": {"const": True}, "data": result, "message": {"type": "string"}}
+    envelope = {"type": "object", "required": ["success", "data"], "properties": members}
     media, schema = {
-        ResponseMode.ENVELOPE: ("application/json", {"$ref": "#/components/schemas/Success"}),
-        ResponseMode.BARE: ("application/json", {"type": "object"}),
+        ResponseMode.ENVELOPE: ("application/json", envelope),
+        ResponseMode.BARE: ("application/json", result),
         ResponseMode.JSON_RPC: ("application/json", _RPC),
         ResponseMode.STREAM: ("text/event-stream", {"type": "string"}),
         ResponseMode.FIGURES: ("text/plain", {"type": "string"}),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from datetime import timedelta
 
+from msgspec.structs import replace
+
+from fleetsim.api.health import HealthSnapshot, HealthWord
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.channels.alert_monitor import FleetFacts
 from fleetsim.events.fleet import HealthChanged
@@ -14,7 +16,7 @@ from fleetsim.events.log import EventLog
 from fleetsim.events.request import Level
 from fleetsim.fleet.cards import CardBroker
 from fleetsim.fleet.settings import FleetConfig, FleetSettings
-from fleetsim.health.fleet_health import Condition, FleetHealth, HealthSnapshot, HealthVerdict, HealthWord
+from fleetsim.health.fleet_health import Condition, FleetHealth, HealthVerdict
 from fleetsim.hub.agents import AgentNotes, callback_base, route_of
 from fleetsim.ledger import Ledger
 from fleetsim.model.extensions import hubs_of

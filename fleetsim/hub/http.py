@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from fleetsim.api.answer import to_json
 from fleetsim.api.bodies import read
 from fleetsim.caller.dispatcher import TaskBusy
 from fleetsim.caller.webhooks import CALLBACK_PATH
@@ -27,7 +28,6 @@ from fleetsim.ceremonies.folder import CeremonyExists, CeremonyNotWritable, TooM
 from fleetsim.ceremonies.scheduler import CeremonyBusy
 from fleetsim.events.fleet import HubStopping
 from fleetsim.events.request import OutcomeDecided, QuestionAsked
-from fleetsim.events.wire import to_json
 from fleetsim.hub.endpoints import Endpoint, ResponseMode, Who, endpoints_at, path_params
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import Principal
@@ -78,6 +78,11 @@ def answer(data: Any, status: int = 200, *, message: str = "") -> Response:
     """A success, in the envelope of Workstacean's API."""
     body = {"success": True, "data": to_json(data), **({"message": message} if message else {})}
     return PacedResponse(dump(body), status, {"Cache-Control": "no-store"}, media_type="application/json")
+
+
+def bare(data: Any, status: int = 200) -> Response:
+    """An answer without the envelope."""
+    return JSONResponse(to_json(data), status, {"Cache-Control": "no-store"})
 
 
 def refuse(error: FleetsimError) -> Response:

@@ -15,6 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from msgspec import structs
+
+from fleetsim.api.answer import to_json
+from fleetsim.api.answers import WireExchange
+from fleetsim.api.health import HealthSnapshot, HubMember
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.dispatcher import Dispatcher
 from fleetsim.caller.executor import CallObserver, Executor, Observers
@@ -45,12 +50,11 @@ from fleetsim.events.fleet import (
 from fleetsim.events.log import EventLog, publish_outcome
 from fleetsim.events.request import Level, OutcomeDecided, RequestAccepted
 from fleetsim.events.shared import SharedEventLog
-from fleetsim.events.wire import to_json
 from fleetsim.fleet.cards import CardBroker
 from fleetsim.fleet.config import FleetFile
 from fleetsim.fleet.registry import Registry
 from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings, difference
-from fleetsim.health.fleet_health import HealthSnapshot, window_start
+from fleetsim.health.fleet_health import window_start
 from fleetsim.health.webhooks import WEBHOOK_EVENTS, WebhookNotes
 from fleetsim.hub.a2a import HubAgent
 from fleetsim.hub.agents import CONDITION_EVENTS
@@ -60,7 +64,7 @@ from fleetsim.hub.keys import FILE as AGENT_KEYS_FILE
 from fleetsim.hub.keys import AgentKeys, HubKeys, Keyring
 from fleetsim.hub.members import Membership
 from fleetsim.hub.metrics import Metrics
-from fleetsim.hub.rows import agent_facts, member_row, wire_row
+from fleetsim.hub.rows import agent_facts, wire_row
 from fleetsim.ledger import EarlyWebhook, Ledger, LedgerBroken, SharedLedger
 from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, NotAccepting, RpcError, UnknownTarget
 from fleetsim.model.extensions import SkillPolicy
@@ -228,7 +232,7 @@ class Hub:
         """Fleet health now."""
         return self.fleet.snapshot()
 
-    async def wire_rows(self, *, agent: str = "", task: str = "", after: int = 0) -> list[dict[str, Any]]:
+    async def wire_rows(self, *, agent: str = "", task: str = "", after: int = 0) -> list[WireExchange]:
         """The recent exchanges with an agent, or those about one request (``task``) with its agent, oldest first.
 
         The wire log records for a while after each call. Raises UnknownTarget.
@@ -246,9 +250,10 @@ class Hub:
             raise UnknownTarget("no agent with this name is configured")
         return [wire_row(entry) for entry in self.wire.read(agent, ids=ids, after=after)]
 
-    async def hub_rows(self) -> list[dict[str, Any]]:
+    async def hub_rows(self) -> tuple[HubMember, ...]:
         """The hubs of the fleet, if several share the ledger. Raises NotAccepting."""
-        return [member_row(one) for one in await self.ledger.members()] if isinstance(self.ledger, SharedLedger) else []
+        members = await self.ledger.members() if isinstance(self.ledger, SharedLedger) else ()
+        return tuple(structs.replace(one, lease_age_s=round(max(0.0, one.lease_age_s), 3)) for one in members)
 
     @property
     def config(self) -> FleetConfig:

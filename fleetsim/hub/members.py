@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from fleetsim.api.health import HubMember
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.dispatcher import Dispatcher
 from fleetsim.caller.hitl import HitlMonitor
@@ -31,7 +32,7 @@ from fleetsim.events.shared import SharedEventLog
 from fleetsim.hub.a2a import HubAgent
 from fleetsim.hub.fleet import CurrentFleet
 from fleetsim.hub.journal import Journal
-from fleetsim.ledger import EarlyWebhook, HubMember, MessageKind, PassedMessage, RunRecord, SharedLedger
+from fleetsim.ledger import EarlyWebhook, MessageKind, PassedMessage, RunRecord, SharedLedger
 from fleetsim.model.errors import NotAccepting
 from fleetsim.request.records import QuestionRecord, RequestRecord
 from fleetsim.runtime.workers import Workers

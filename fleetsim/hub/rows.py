@@ -1,16 +1,24 @@
-"""Rows of the hub's API for agents, tasks and questions, as JSON-ready mappings. Pure."""
+"""The answers of the hub's API about agents, tasks and questions, made of the hub's own values. Pure."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
+from fleetsim.api.answers import (
+    AgentFacts,
+    EndedRequest,
+    OpenRequest,
+    QuestionFacts,
+    SharedAgent,
+    WireExchange,
+    WireFrame,
+)
+from fleetsim.api.health import HealthSnapshot, HealthWord
 from fleetsim.api.part_rows import part_notes, part_row
-from fleetsim.events.request import OutcomeDecided
-from fleetsim.events.wire import iso, payload
 from fleetsim.fleet.cards import AgentView
 from fleetsim.fleet.settings import FleetConfig
-from fleetsim.health.fleet_health import HealthSnapshot
-from fleetsim.ledger import HubMember, KnownId
 from fleetsim.model.asking import answer_schema, text_of
 from fleetsim.model.limits import TEXT_CHARS_MAX, shown_text
 from fleetsim.model.parts import ListedPart, answer_parts, listed_parts
@@ -18,6 +26,8 @@ from fleetsim.model.work import Outcome, Question
 from fleetsim.request.records import RequestRecord
 from fleetsim.request.track import Track
 from fleetsim.runtime.wire_log import WireEntry
+
+R = TypeVar("R", OpenRequest, EndedRequest)
 
 
 def agent_facts(config: FleetConfig) -> tuple[dict[str, Any], ...]:
@@ -28,176 +38,116 @@ def agent_facts(config: FleetConfig) -> tuple[dict[str, Any], ...]:
     )
 
 
-def agent_row(view: AgentView, snapshot: HealthSnapshot) -> dict[str, Any]:
+def agent_row(view: AgentView, snapshot: HealthSnapshot) -> AgentFacts:
     """One agent: address, dialect, health and skills."""
-    entry, choice = view.entry, view.choice
+    entry, choice, card = view.entry, view.choice, view.card
     health = snapshot.agent(entry.name)
-    return {
-        "name": entry.name,
-        "url": entry.url,
-        "rpcUrl": (choice.url or None) if choice else None,
-        "dialect": choice.spoken if choice else entry.dialect,
-        "enabled": entry.enabled,
-        "tags": list(entry.tags),
-        "auth": entry.secrets or None,
-        "health": health.health.value if health else "unknown",
-        "why": health.why if health else "",
-        "reachable": view.reachable,
-        "stale": view.stale,
-        "staleReason": view.stale_reason,
-        "skills": list(view.skills),
-        "streaming": view.capabilities.streaming,
-        "pushNotifications": view.capabilities.push_notifications,
-        "warnings": list(choice.warnings) if choice else [],
-        "latencyMs": view.latency_ms,
-        "fetchedAt": iso(view.fetched_at) if view.fetched_at else None,
-        "description": view.card.description if view.card else "",
-        "version": view.card.version if view.card else "",
-    }
+    return AgentFacts.of(
+        entry,
+        view,
+        view.capabilities,
+        rpc_url=(choice.url or None) if choice else None,
+        dialect=choice.spoken if choice else entry.dialect,
+        auth=entry.secrets or None,
+        health=health.health if health else HealthWord.UNKNOWN,
+        why=health.why if health else "",
+        skills=view.skills,
+        streaming=view.capabilities.streaming,
+        warnings=choice.warnings if choice else (),
+        description=card.description if card else "",
+        version=card.version if card else "",
+    )
 
 
-def shared_agent_row(view: AgentView, snapshot: HealthSnapshot) -> dict[str, Any]:
+def shared_agent_row(view: AgentView, snapshot: HealthSnapshot) -> SharedAgent:
     """One agent for other agents: without its address, its credential, and the problems of either."""
-    row = agent_row(view, snapshot)
-    return {key: row[key] for key in ("name", "description", "tags", "enabled", "health", "skills", "streaming")}
+    return SharedAgent.of(agent_row(view, snapshot))
 
 
-def record_row(record: RequestRecord, *, chars_max: int = TEXT_CHARS_MAX) -> dict[str, Any]:
+def record_row(record: RequestRecord, *, chars_max: int = TEXT_CHARS_MAX, **more: Any) -> OpenRequest:
     """The facts of a request in any state, with at most ``chars_max`` characters of either text."""
     request, task = record.request, record.task
     text, chars = text_of(task) if task else ("", 0)
     parts, parts_total = answer_parts(task) if task else ((), 0)
-    return {
-        "correlationId": request.correlation_id,
-        "parentId": request.parent_id,
-        "agent": record.agent,
-        "skill": record.skill,
-        "systemActor": request.system_actor,
+    own = {
         "source": request.source.interface,
         "prompt": request.text[:chars_max],
-        "promptChars": len(request.text),
-        "phase": record.phase.value,
-        "acceptedAt": iso(record.accepted_at),
-        "deadlineAt": iso(record.deadline_at),
-        "dialect": record.dialect,
-        "taskId": task.task_id if task else None,
-        "contextId": (task.context_id if task else request.context_id) or None,
+        "prompt_chars": len(request.text),
+        "task_id": task.task_id if task else None,
+        "context_id": (task.context_id if task else request.context_id) or None,
         "state": task.state.value if task else record.phase.value,
-        **shown_text(text, chars=chars, chars_max=chars_max),
-        "warnings": list(record.warnings),
+        **_shown(text, chars, chars_max),
         "sent": part_notes(listed_parts(request.parts)),
         "parts": part_notes(parts),
-        "partsTotal": parts_total,
+        "parts_total": parts_total,
     }
+    return OpenRequest.of(record, request, **{**own, **more})
 
 
-def with_content(row: dict[str, Any], parts: tuple[ListedPart, ...]) -> dict[str, Any]:
-    """A request's row with the content of the files and data it lists."""
-    return {**row, "parts": [part_row(part) for part in parts]}
+def _shown(text: str, chars: int, chars_max: int) -> dict[str, Any]:
+    shown = shown_text(text, chars=chars, chars_max=chars_max)
+    return {"text": shown["text"], "truncated": shown["truncated"], "text_chars": shown["textChars"]}
 
 
-def track_row(track: Track, *, chars_max: int = TEXT_CHARS_MAX) -> dict[str, Any]:
+def with_content(row: R, parts: tuple[ListedPart, ...]) -> R:
+    """A request with the content of the files and data it lists."""
+    return replace(row, parts=tuple(map(part_row, parts)))
+
+
+def track_row(track: Track, *, chars_max: int = TEXT_CHARS_MAX) -> OpenRequest:
     """One request in flight. While it has an open question, ``text`` is what it asks."""
-    question = track.question
-    question_text = shown_text(question.text, chars=question.text_chars, chars_max=chars_max) if question else {}
-    return {
-        **record_row(track.record, chars_max=chars_max),
-        **question_text,
-        "via": track.via.value,
-        "questionId": question.question_id if question else None,
-        "asksForData": answer_schema(question.parts) is not None if question else False,
-        "pollStopped": track.polling.stopped.reason if track.polling.stopped else None,
-        "pollTrouble": track.polling.trouble or None,
-        "open": True,
-    }
+    question, polling = track.question, track.polling
+    return record_row(
+        track.record,
+        chars_max=chars_max,
+        **(_shown(question.text, question.text_chars, chars_max) if question else {}),
+        via=track.via,
+        question_id=question.question_id if question else None,
+        asks_for_data=answer_schema(question.parts) is not None if question else False,
+        poll_stopped=polling.stopped.reason if polling.stopped else None,
+        poll_trouble=polling.trouble or None,
+    )
 
 
-def outcome_row(outcome: Outcome, *, chars_max: int = TEXT_CHARS_MAX) -> dict[str, Any]:
+def outcome_row(outcome: Outcome, *, chars_max: int = TEXT_CHARS_MAX) -> EndedRequest:
     """One request that ended."""
-    return {
-        "correlationId": outcome.correlation_id,
-        "parentId": outcome.parent_id,
-        "agent": outcome.agent,
-        "skill": outcome.skill,
-        "taskId": outcome.task_id,
-        "state": outcome.kind.value,
-        "open": False,
-        **payload(OutcomeDecided.of(outcome, chars_max=chars_max)),
-    }
+    shown = outcome.excerpt(chars_max)
+    return EndedRequest.of(
+        shown,
+        state=shown.kind,
+        task_state=shown.kind,
+        started_at=shown.started_at.isoformat(),
+        ended_at=shown.ended_at.isoformat(),
+        parts=part_notes(shown.parts),
+    )
 
 
-def question_row(question: Question, *, chars_max: int = TEXT_CHARS_MAX) -> dict[str, Any]:
-    """One thing an agent waits for. ``asksForData``: with it comes a JSON Schema that an answer's data must fit."""
-    return {
-        "questionId": question.question_id,
-        "correlationId": question.correlation_id,
-        "agent": question.agent,
-        "skill": question.skill,
-        "taskId": question.task_id,
-        "contextId": question.context_id or None,
-        "kind": question.kind.value,
-        **shown_text(question.text, name="question", chars=question.text_chars, chars_max=chars_max),
-        "askedAt": iso(question.asked_at),
-        "expiresAt": iso(question.expires_at),
-        "checkpoint": question.checkpoint,
-        "systemActor": question.system_actor,
-        "asksForData": answer_schema(question.parts) is not None,
-        "parts": part_notes(question.parts),
-        "partsTotal": question.parts_total,
-    }
+def question_row(question: Question, *, chars_max: int = TEXT_CHARS_MAX) -> QuestionFacts:
+    """One thing an agent waits for."""
+    shown = _shown(question.text, question.text_chars, chars_max)
+    return QuestionFacts.of(
+        question,
+        context_id=question.context_id or None,
+        question=shown.pop("text"),
+        asks_for_data=answer_schema(question.parts) is not None,
+        parts=part_notes(question.parts),
+        **shown,
+    )
 
 
-def whole_question_row(question: Question) -> dict[str, Any]:
+def whole_question_row(question: Question) -> QuestionFacts:
     """One thing an agent waits for, with its data and the schema of the answer (null where it has none)."""
-    parts = [part_row(part) for part in question.parts]
-    return {**question_row(question), "parts": parts, "answerSchema": answer_schema(question.parts)}
+    parts = tuple(map(part_row, question.parts))
+    return replace(question_row(question), parts=parts, answer_schema=answer_schema(question.parts))
 
 
-def known_row(known: KnownId) -> dict[str, Any]:
-    """One thing that an id, or the beginning of one, may mean."""
-    return {
-        "id": known.id,
-        "kind": known.kind,
-        "correlationId": known.correlation_id,
-        "agent": known.agent,
-        "at": iso(known.at),
-    }
-
-
-def member_row(member: HubMember) -> dict[str, Any]:
-    """A hub of a fleet that several hubs follow."""
-    return {
-        "hub": member.hub,
-        "name": member.name,
-        "version": member.version,
-        "startedAt": iso(member.started_at),
-        "leaseAgeS": round(max(0.0, member.lease_age_s), 3),
-        "leaseS": member.lease_s,
-        "owned": member.owned,
-        "took": member.took,
-        "tookAt": iso(member.took_at) if member.took_at else None,
-        "here": member.here,
-    }
-
-
-def wire_row(entry: WireEntry) -> dict[str, Any]:
+def wire_row(entry: WireEntry) -> WireExchange:
     """An exchange of the wire log."""
-    return {
-        "number": entry.number,
-        "at": entry.at,
-        "agent": entry.agent,
-        "kind": "webhook" if entry.webhook else "call",
-        "method": entry.method,
-        "url": entry.url,
-        "headers": entry.headers,
-        "body": entry.body,
-        "bodyBytes": entry.body_size,
-        "status": entry.status,
-        "replyHeaders": entry.reply_headers,
-        "reply": entry.reply,
-        "replyBytes": entry.reply_size,
-        "frames": [{"afterS": round(one.after_s, 4), "bytes": one.size, "text": one.text} for one in entry.frames],
-        "framesTotal": entry.frames_total,
-        "seconds": None if entry.seconds is None else round(entry.seconds, 4),
-        "problem": entry.problem,
-    }
+    return WireExchange.of(
+        entry,
+        kind="webhook" if entry.webhook else "call",
+        body_bytes=entry.body_size,
+        reply_bytes=entry.reply_size,
+        frames=tuple(WireFrame(after_s=round(one.after_s, 4), bytes=one.size, text=one.text) for one in entry.frames),
+        seconds=None if entry.seconds is None else round(entry.seconds, 4),
+    )

@@ -13,13 +13,13 @@ from typing import Any, Literal, get_type_hints
 from pydantic import BaseModel, Field, create_model
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
-from fleetsim.api.bodies import AnswerBody, ChatBody, DecisionBody, DelegateBody, PublishBody, RequestBody, VetoBody
+from fleetsim.api.answer import camel
 from fleetsim.ceremony.file import CeremonyFile
 from fleetsim.events.request import ENVELOPE, Event, Excerpt, JsonForm
-from fleetsim.events.wire import PAYLOAD_MEMBERS, camel, event_classes
+from fleetsim.events.wire import PAYLOAD_MEMBERS, event_classes
 from fleetsim.fleet.config import AgentsFile
 from fleetsim.fleet.written import AGENTS_SCHEMA, CEREMONY_SCHEMA
-from fleetsim.hub.endpoints import document
+from fleetsim.hub.endpoints import bodies, document
 from fleetsim.hub.keys import AgentKeysFile
 from fleetsim.model.extensions import Usage
 from fleetsim.model.parts import ListedPart
@@ -52,9 +52,8 @@ def of_file(model: type[BaseModel], title: str) -> str:
 
 def schemas() -> dict[str, str]:
     """Every schema as text by its file name."""
-    bodies = (RequestBody, AnswerBody, VetoBody, ChatBody, DelegateBody, DecisionBody, PublishBody)
-    _, schema = models_json_schema([(body, "validation") for body in bodies], schema_generator=_Plain)
-    either = [{"$ref": f"#/$defs/{body.__name__}"} for body in bodies]
+    _, schema = models_json_schema([(body, "validation") for body in bodies()], schema_generator=_Plain)
+    either = [{"$ref": f"#/$defs/{body.__name__}"} for body in bodies()]
     title = "Bodies of the hub's API"
     return {
         **file_schemas(),

@@ -11,10 +11,24 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from msgspec.structs import asdict, replace
+from msgspec import UNSET, structs
+from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
+from fleetsim.api.answers import (
+    Accepted,
+    AgentReport,
+    AgentsReport,
+    ChatAnswer,
+    DeletedCeremony,
+    HitlRequest,
+    NamedRequest,
+    OutcomeCounts,
+    Outcomes,
+    QueueReport,
+    StartedRun,
+)
 from fleetsim.api.bodies import (
     ChatBody,
     CreateCeremonyBody,
@@ -32,10 +46,9 @@ from fleetsim.ceremonies.folder import CeremonyNotFound, CeremonyStore, StoredCe
 from fleetsim.ceremonies.runs import ceremony_facts, dry_run, run_facts
 from fleetsim.ceremony.written import CeremonyInvalid
 from fleetsim.events.request import QuestionAnswered
-from fleetsim.events.wire import iso, to_json
 from fleetsim.fleet.cards import AgentView
 from fleetsim.health.fleet_health import window_start
-from fleetsim.hub.http import PAGE_MAX, WAIT_S_MAX, answer, number, principal_of, read_body, submitted, until_news
+from fleetsim.hub.http import PAGE_MAX, WAIT_S_MAX, answer, bare, number, principal_of, read_body, submitted, until_news
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import Principal
 from fleetsim.hub.ownership import Ownership
@@ -69,13 +82,13 @@ class WorkstaceanApi:
     async def agent_health(self, _: Request) -> Response:
         """Each agent's reachability and card."""
         views = self._hub.broker.views()
-        return _bare(
-            {
-                "agentCount": len(views),
-                "reachableCount": sum(view.reachable is True for view in views),
-                "agents": {view.entry.name: _health_row(view) for view in views},
-                "registrationCount": sum(len(view.skills) for view in views),
-            }
+        return bare(
+            AgentsReport(
+                agent_count=len(views),
+                reachable_count=sum(view.reachable is True for view in views),
+                agents={view.entry.name: _reach_of(view) for view in views},
+                registration_count=sum(len(view.skills) for view in views),
+            )
         )
 
     async def outcomes(self, request: Request) -> Response:
@@ -85,16 +98,11 @@ class WorkstaceanApi:
         outcomes = await self._hub.ledger.outcomes(since=since, limit=COUNTED_MAX)
         success = sum(outcome.success for outcome in outcomes)
         timeout = sum(outcome.kind is OutcomeKind.EXPIRED for outcome in outcomes)
-        counts = {
-            "success": success,
-            "failure": len(outcomes) - success - timeout,
-            "timeout": timeout,
-            "total": len(outcomes),
-        }
-        recent = outcomes[-limit:] if limit else ()
-        return _bare(
-            {"summary": counts, "recent": [outcome_row(one, chars_max=EXCERPT_CHARS_MAX) for one in reversed(recent)]}
-        )
+        failure, total = len(outcomes) - success - timeout, len(outcomes)
+        recent = reversed(outcomes[-limit:] if limit else ())
+        rows = tuple(outcome_row(outcome, chars_max=EXCERPT_CHARS_MAX) for outcome in recent)
+        counts = OutcomeCounts(success=success, failure=failure, timeout=timeout, total=total)
+        return bare(Outcomes(summary=counts, recent=rows))
 
     # ------------------------------------------------------------------ agents
 
@@ -104,16 +112,15 @@ class WorkstaceanApi:
         wait_s = 0.0 if body.return_immediately else body.wait_ms / 1000
         correlation_id, _ = await submitted(self._hub, request, lambda: self._submit(body.request, request), wait_s)
         row = await self._chat_row(correlation_id, agent=body.agent)
-        if body.done:
-            row = {key: value for key, value in row.items() if key not in {"contextId", "taskId"}}
-        return answer(row)
+        return answer(structs.replace(row, context_id=UNSET, task_id=UNSET) if body.done else row)
 
     async def delegate(self, request: Request) -> Response:
         """Give one agent work."""
         body = await read_body(request, DelegateBody)
         correlation_id = await self._submit(body.request, request)
         message = f"Task delegated to {body.agent} (skill: {body.skill})"
-        return answer({"correlationId": correlation_id, "message": message, "pollUrl": POLL_PATH + correlation_id})
+        poll_url = POLL_PATH + correlation_id
+        return answer(NamedRequest(correlation_id=correlation_id, message=message, poll_url=poll_url))
 
     async def chat_task(self, request: Request) -> Response:
         """The state of a request."""
@@ -129,7 +136,7 @@ class WorkstaceanApi:
         (correlation_id,) = await self._hub.submit(stamped)
         return correlation_id
 
-    async def _chat_row(self, correlation_id: str, *, agent: str = "") -> dict[str, Any]:
+    async def _chat_row(self, correlation_id: str, *, agent: str = "") -> ChatAnswer:
         """An agent's last text, with the ids for the next message."""
         outcome = await self._hub.ledger.outcome(correlation_id)
         if outcome is not None:
@@ -140,33 +147,39 @@ class WorkstaceanApi:
         track = await self._hub.tracker.find_track(correlation_id)
         task = track.task if track is not None else record.task
         question = track.question if track is not None else None
-        row = {
-            "correlationId": correlation_id,
-            "agent": agent or record.agent,
-            "taskState": task.state.value if task is not None else "submitted",
-            "contextId": (task.context_id if task is not None else record.request.context_id) or None,
-            "taskId": task.task_id if task is not None else record.request.task_id,
-            "warnings": list(record.warnings),
-        }
-        if question is not None and task is not None:
-            return {
-                "status": "input-required",
-                **_said(question.text, question.text_chars, *answer_parts(task)),
-                "questionId": question.question_id,
-                "answerSchema": answer_schema(question.parts),
-                **row,
-            }
-        return {"status": "working", "response": "", "pending": True, "pollUrl": POLL_PATH + correlation_id, **row}
+        row = ChatAnswer(
+            status="working",
+            response="",
+            pending=True,
+            poll_url=POLL_PATH + correlation_id,
+            correlation_id=correlation_id,
+            agent=agent or record.agent,
+            task_state=task.state if task is not None else "submitted",
+            context_id=(task.context_id if task is not None else record.request.context_id) or None,
+            task_id=task.task_id if task is not None else record.request.task_id,
+            warnings=record.warnings,
+        )
+        if question is None or task is None:
+            return row
+        return structs.replace(
+            row,
+            status="input-required",
+            **_said(question.text, question.text_chars, *answer_parts(task)),
+            question_id=question.question_id,
+            answer_schema=answer_schema(question.parts),
+            pending=UNSET,
+            poll_url=UNSET,
+        )
 
     # ------------------------------------------------------------------ people
 
     async def pending(self, _: Request) -> Response:
         """Open questions, in the form that Workstacean published on its bus."""
-        return answer([_question_row(question) for question in await self._hub.tracker.find_questions()])
+        return answer([_hitl_request(question) for question in await self._hub.tracker.find_questions()])
 
     async def hitl_queue(self, _: Request) -> Response:
         """The number of open questions; each can be answered here."""
-        return _bare({"pendingCount": len(await self._hub.tracker.find_questions()), "unrenderedCount": 0})
+        return bare(QueueReport(pending_count=len(await self._hub.tracker.find_questions())))
 
     async def respond(self, request: Request) -> Response:
         """Answer or reject a request's open question, at most once."""
@@ -179,7 +192,7 @@ class WorkstaceanApi:
             await self._hub.tracker.answer(body.answer(question_id))
         except UnknownTarget as error:
             raise Refusal(409, "NOT_OPEN", str(error), hint=error.hint) from None
-        return answer({"correlationId": body.correlation_id, "questionId": question_id}, 202)
+        return answer(NamedRequest(correlation_id=body.correlation_id, question_id=question_id), 202)
 
     # ------------------------------------------------------------------ the bus
 
@@ -200,81 +213,55 @@ class WorkstaceanApi:
                 traceparent=traceparent_of(request),
             )
             try:
-                return answer({"correlationIds": list(await self._hub.submit(made))})
+                return answer(Accepted(correlation_ids=await self._hub.submit(made)))
             except ValueError:
                 raise Refusal(409, "ID_TAKEN", "a request with this correlationId was accepted before") from None
         if execute := _EXECUTE.fullmatch(body.topic):
-            return answer({"runId": await self._hub.require_scheduler().run_now(execute[1])})
+            return answer(StartedRun(run_id=await self._hub.require_scheduler().run_now(execute[1])))
         hint = "message.inbound.* makes a request, ceremony.{id}.execute fires a ceremony"
         raise Refusal(403, "TOPIC_REFUSED", "clients cannot publish on this topic", hint=hint)
 
 
-def _bare(data: dict[str, Any]) -> Response:
-    return JSONResponse(to_json(data), headers={"Cache-Control": "no-store"})
-
-
-def _health_row(view: AgentView) -> dict[str, Any]:
-    return {
-        "skills": list(view.skills),
-        "executorType": "a2a",
-        "reachable": view.reachable is True,
-        "latencyMs": view.latency_ms,
-        "lastProbedAt": iso(view.tried_at) if view.tried_at else None,
-        "streaming": view.capabilities.streaming,
-        "pushNotifications": view.capabilities.push_notifications,
-        "cardAvailable": view.card is not None,
-        "error": view.stale_reason or None,
-    }
+def _reach_of(view: AgentView) -> AgentReport:
+    return AgentReport.of(
+        view,
+        view.capabilities,
+        reachable=view.reachable is True,
+        last_probed_at=view.tried_at,
+        card_available=view.card is not None,
+        error=view.stale_reason or None,
+    )
 
 
 def _said(text: str, chars: int, parts: tuple[ListedPart, ...], parts_total: int) -> dict[str, Any]:
     """The text of an answer or a question, with the content of its files and data."""
-    shown = shown_text(text, name="response", chars=chars, chars_max=TEXT_CHARS_MAX)
-    return {**shown, "parts": [part_row(part) for part in parts], "partsTotal": parts_total}
+    shown = shown_text(text, chars=chars, chars_max=TEXT_CHARS_MAX)
+    about = {"truncated": shown["truncated"], "text_chars": shown["textChars"], "parts_total": parts_total}
+    return {"response": shown["text"], "parts": tuple(map(part_row, parts)), **about}
 
 
-def _ended_row(outcome: Outcome) -> dict[str, Any]:
+def _ended_row(outcome: Outcome) -> ChatAnswer:
     """An outcome as in Workstacean's chat: an error is in the place of the answer."""
-    row = {
-        "status": "done",
-        **_said(
-            outcome.text or ("" if outcome.success else outcome.reason),
-            outcome.text_chars,
-            outcome.parts,
-            outcome.parts_total,
-        ),
-        "success": outcome.success,
-        "error": None if outcome.success else outcome.reason or outcome.kind.value,
-        "correlationId": outcome.correlation_id,
-        "agent": outcome.agent,
-        "taskState": outcome.kind.value,
-        "contextId": outcome.context_id,
-        "taskId": outcome.task_id,
-        "durationMs": outcome.duration_ms,
-        "usage": asdict(outcome.usage) if outcome.usage is not None else None,
-        "costUsd": outcome.cost_usd,
-        "confidence": outcome.confidence,
-        "confidenceExplanation": outcome.confidence_explanation,
-        "warnings": list(outcome.warnings),
-    }
-    return {key: value for key, value in row.items() if value is not None}
+    text = outcome.text or ("" if outcome.success else outcome.reason)
+    row = ChatAnswer.of(
+        outcome,
+        status="done",
+        **_said(text, outcome.text_chars, outcome.parts, outcome.parts_total),
+        error=None if outcome.success else outcome.reason or outcome.kind.value,
+        task_state=outcome.kind,
+    )
+    return structs.replace(row, **{name: UNSET for name, value in structs.asdict(row).items() if value is None})
 
 
-def _question_row(question: Question) -> dict[str, Any]:
+def _hitl_request(question: Question) -> HitlRequest:
     more = f" (checkpoint {question.checkpoint})" if question.checkpoint > 1 else ""
-    whole = whole_question_row(question)
-    return {
-        "type": "hitl_request",
-        "correlationId": question.correlation_id,
-        "questionId": question.question_id,
-        "title": f"Input needed from {question.agent}{more}",
-        "summary": question.text,
-        "options": ["approve", "reject"],
-        "expiresAt": iso(question.expires_at),
-        "checkpoint": {"index": question.checkpoint},
-        "replyTopic": QuestionAnswered.TOPIC.format(correlation_id=question.correlation_id),
-        **{key: whole[key] for key in ("agent", "skill", "parts", "partsTotal", "answerSchema")},
-    }
+    return HitlRequest.of(
+        whole_question_row(question),
+        title=f"Input needed from {question.agent}{more}",
+        summary=question.text,
+        checkpoint={"index": question.checkpoint},
+        reply_topic=QuestionAnswered.TOPIC.format(correlation_id=question.correlation_id),
+    )
 
 
 class CeremonyApi:
@@ -297,7 +284,7 @@ class CeremonyApi:
     async def ceremony_errors(self, _: Request) -> Response:
         """The problems of rejected ceremony files."""
         scheduler = self._hub.scheduler
-        return answer(list(scheduler.problems() if scheduler else ()))
+        return answer(scheduler.problems() if scheduler else ())
 
     async def create_ceremony(self, request: Request) -> Response:
         """Write a new ceremony; never over another."""
@@ -327,7 +314,7 @@ class CeremonyApi:
         await read_body(request, EmptyBody)
         ceremony_id = request.path_params["id"]
         await self._store().delete(ceremony_id, owner=principal_of(request).agent)
-        return answer({"id": ceremony_id}, message=f'Ceremony "{one_line(ceremony_id, 128)}" deleted')
+        return answer(DeletedCeremony(id=ceremony_id), message=f'Ceremony "{one_line(ceremony_id, 128)}" deleted')
 
     async def run_ceremony(self, request: Request) -> Response:
         """Fire a ceremony now, or show the requests that it would send."""
@@ -339,7 +326,7 @@ class CeremonyApi:
             await self._hub.broker.until_read(ceremony.skill, ceremony.targets)
             return answer(dry_run(ceremony, self._hub.registry.resolve))
         run_id = await self._hub.require_scheduler().run_now(ceremony_id)
-        return answer({"runId": run_id}, message=f'Ceremony "{one_line(ceremony_id, 128)}" triggered')
+        return answer(StartedRun(run_id=run_id), message=f'Ceremony "{one_line(ceremony_id, 128)}" triggered')
 
     async def ceremony_runs(self, request: Request) -> Response:
         """A ceremony's runs, newest first. An agent sees only runs with its own requests, because another owner may

@@ -3,12 +3,12 @@
 Read ``interface`` first; ``records`` are the values, ``bodies`` their JSON. Simulations run ``sqlite`` without threads.
 """
 
+from fleetsim.api.answers import KnownId
+from fleetsim.api.health import HubMember
 from fleetsim.ledger.interface import Ledger, LedgerLimits, SharedLedger
 from fleetsim.ledger.records import (
     CardSnapshot,
     EarlyWebhook,
-    HubMember,
-    KnownId,
     LeaseLost,
     LedgerBroken,
     LedgerCopied,

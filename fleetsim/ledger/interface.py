@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, Self, runtime_checkable
 
+from fleetsim.api.answers import KnownId
+from fleetsim.api.health import HubMember
 from fleetsim.events.request import Event
 from fleetsim.health.outcome_stats import OutcomeFacts
 from fleetsim.ledger.records import (
     CallRow,
     CardSnapshot,
     EarlyWebhook,
-    HubMember,
-    KnownId,
     LedgerBroken,
     PassedMessage,
     RequestNote,

@@ -131,19 +131,6 @@ class CardSnapshot(Struct, frozen=True, kw_only=True):
     spoken: str = ""
 
 
-class KnownId(Struct, frozen=True, kw_only=True):
-    """A match for an id in the ledger, and its request.
-
-    ``kind`` is ``request``, ``question``, ``run`` (of a ceremony) or ``task`` (an agent's own id).
-    """
-
-    id: str
-    kind: str
-    correlation_id: str
-    agent: str
-    at: datetime
-
-
 class MessageKind(StrEnum):
     """The kinds of message that a hub passes on to the owner of a request."""
 
@@ -200,21 +187,3 @@ class TakenOver(Struct, frozen=True, kw_only=True):
 
     def __bool__(self) -> bool:
         return bool(self.requests or self.untold or self.unannounced or self.runs)
-
-
-class HubMember(Struct, frozen=True, kw_only=True):
-    """A hub of the fleet. ``hub`` is its number, ``lease_age_s`` the seconds since it renewed its lease of ``lease_s``.
-
-    ``owned`` are the open requests that it owns, ``took`` the number of requests that it has taken over.
-    """
-
-    hub: int
-    name: str
-    version: str
-    started_at: datetime
-    lease_age_s: float
-    lease_s: float
-    owned: int
-    took: int = 0
-    took_at: datetime | None = None
-    here: bool = False

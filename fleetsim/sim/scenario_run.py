@@ -110,7 +110,7 @@ class ScenarioRun(ABC):
             now=hub.runtime.clock.now().isoformat(),
             seq=hub.events.last_seq if seq is None else seq,
             agents={
-                row.agent_name: {"health": row.health.value, "outcomes": row.figures.total_outcomes}
+                row.agent_name: {"health": row.health.value, "outcomes": row.total_outcomes}
                 for row in hub.snapshot().agents
             },
         )

@@ -10,6 +10,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
+from fleetsim.api.health import HealthWord
 from fleetsim.dashboard.chrome import ScreenName, Size
 from fleetsim.dashboard.labels import (
     HEALTH,
@@ -31,7 +32,6 @@ from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_fleet import AgentRow
 from fleetsim.dashboard.widgets import Grid, Lines, Page
 from fleetsim.health.figures import shown
-from fleetsim.health.fleet_health import HealthWord
 from fleetsim.sim.view import CELLS_MAX, RunState, ScenarioFold, ScenarioView, TroubleView
 
 NEWEST_MAX, LOOKED_MAX = 50, 2_000

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from fleetsim.api.health import HubMember
 from fleetsim.events.request import Event
 from fleetsim.ledger import (
     EarlyWebhook,
-    HubMember,
     LeaseLost,
     LedgerLimits,
     MessageKind,

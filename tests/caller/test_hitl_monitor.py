@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.hitl import HitlMonitor, Veto
+from fleetsim.api.answers import Veto
+from fleetsim.caller.hitl import HitlMonitor
 from fleetsim.events.request import Event, Level
 from fleetsim.events.wire import payload
 from fleetsim.model.extensions import HitlMode, HitlRule, SkillPolicy

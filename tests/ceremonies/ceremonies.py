@@ -9,12 +9,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from fleetsim.api.answer import iso
 from fleetsim.ceremonies.folder import CeremonyFolder
 from fleetsim.ceremonies.runs import FleetTargets
 from fleetsim.ceremonies.scheduler import Scheduler
 from fleetsim.channels.delivery import Channels
 from fleetsim.events.log import EventLog
-from fleetsim.events.wire import iso, payload
+from fleetsim.events.wire import payload
 from fleetsim.fleet.registry import CardReader, Registry
 from fleetsim.ledger import Ledger, RunRecord
 from fleetsim.ledger.sqlite import open_ledger

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from msgspec.structs import replace
 
 from fleetsim.channels.alerts import (
@@ -351,6 +351,6 @@ def test_beginnings_and_ends_alternate_and_beginnings_are_a_cooldown_apart(
 
 
 def test_a_ledger_that_refuses_writes_is_an_alert() -> None:
-    snapshot = dataclasses.replace(FleetHealth().snapshot(NOW, {}), storage="the disk is full")
+    snapshot = structs.replace(FleetHealth().snapshot(NOW, {}), storage="the disk is full")
     for settings, expected in ((AlertSettings(), {AlertKey(AlertKind.STORAGE)}), (AlertSettings(storage=False), set())):
         assert set(what_holds(settings, snapshot, {}, {}, {}).holding) == expected

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
+from fleetsim.api.health import HealthSnapshot
 from fleetsim.cli.health import figures_of, require_known, show
 from fleetsim.cli.main import CommonOptions
 from fleetsim.health.figures import METRICS, Expectation
@@ -36,7 +36,7 @@ def outcome(n: int, agent: str, *, blame: Blame = Blame.NOBODY, reason: str = ""
     )
 
 
-def seen() -> Any:
+def seen() -> HealthSnapshot:
     """What the hub's API says of them."""
     health = FleetHealth()
     for n in range(10):
@@ -50,11 +50,11 @@ def seen() -> Any:
         "frank": Condition(reachable=False, unreachable_since=NOW - timedelta(hours=2)),
         "nora": Condition(),
     }
-    return health.snapshot(NOW, conditions).to_json()
+    return health.snapshot(NOW, conditions)
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    show(CommonOptions(), seen()["agents"])
+    show(CommonOptions(), seen().agents)
     return capsys.readouterr().out.splitlines()
 
 

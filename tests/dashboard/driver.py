@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from msgspec import convert
 from textual.pilot import Pilot
 from textual.widget import Widget
 
+from fleetsim.api.answers import WireExchange
+from fleetsim.api.health import HubMember
 from fleetsim.dashboard.app import FleetApp
 from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.dashboard.screens.pane import Pane
@@ -131,14 +134,14 @@ class Desk(Controls):
         await self._do("text", correlation_id)
         return self.whole or WholeText(text="", chars=0, parts=FILES)
 
-    async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[Mapping[str, Any]]:
+    async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[WireExchange]:
         await self._do("wire", agent, task)
-        return [row for row in self.exchanges if row["number"] > after]
+        return [row for row in convert(list(self.exchanges), list[WireExchange]) if row.number > after]
 
-    async def hubs(self) -> Sequence[Mapping[str, Any]]:
+    async def hubs(self) -> Sequence[HubMember]:
         if self.error is not None:
             raise self.error
-        return list(self.members)
+        return convert(list(self.members), list[HubMember])
 
     async def save(self, correlation_id: str, indexes: Sequence[int], folder: str) -> Mapping[int, str]:
         await self._do("save", correlation_id, folder)

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleetsim.api.health import HealthWord
 from fleetsim.dashboard.view import EVENTS_MAX, View, ViewBuilder
 from fleetsim.dashboard.view_tasks import LIVE_CHARS_MAX, TASKS_MAX, TaskDetail
 from fleetsim.events.request import Event, Level
 from fleetsim.events.wire import event_classes
-from fleetsim.health.fleet_health import HealthWord
 from fleetsim.health.webhooks import PushState
 from fleetsim.hub.schemas import payload_model
 from fleetsim.model.extensions import Usage

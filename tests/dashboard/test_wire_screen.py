@@ -8,6 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+from msgspec import convert
+
+from fleetsim.api.answers import WireExchange
 from fleetsim.dashboard.actions import ACTIONS
 from fleetsim.dashboard.settings import Settings
 from fleetsim.dashboard.wire_screen import GUTTER, LOOK_EVERY_S, ROWS_MAX, WireScreen, exchange_lines
@@ -99,7 +102,7 @@ async def test_the_keys_of_the_log_are_those_of_the_person() -> None:
 
 async def test_a_text_of_an_agent_stays_behind_the_gutter_and_has_no_escapes() -> None:
     hostile = "\x1b]0;owned\x07" + "✓ completed " * 40 + "\n  next: rm -rf /"
-    lines = [one.plain for one in exchange_lines(exchange(1, reply=hostile, replyBytes=500), 40)]
+    lines = [one.plain for one in exchange_lines(convert(exchange(1, reply=hostile, replyBytes=500), WireExchange), 40)]
     told = [one for one in lines if "completed" in one or "rm -rf" in one]
     assert len(told) > 5
     assert all(one.startswith(GUTTER) for one in told)

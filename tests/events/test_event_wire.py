@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from fleetsim.api.answer import camel
 from fleetsim.events import fleet as f
 from fleetsim.events import request as e
 from fleetsim.events.request import ENVELOPE, Event, Excerpt, Level, OtherEvent, OutcomeDecided
-from fleetsim.events.wire import PAYLOAD_MEMBERS, camel, event_classes, from_wire, payload, to_wire
+from fleetsim.events.wire import PAYLOAD_MEMBERS, event_classes, from_wire, payload, to_wire
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.parts import ListedPart

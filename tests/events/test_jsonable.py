@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.events.wire import camel, iso, to_json
+from fleetsim.api.answer import camel, iso, to_json
 
 
 class Word(StrEnum):

@@ -27,7 +27,9 @@ from typing import Any, ClassVar, TypeAlias
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.types import CallToolResult
+from msgspec import convert
 
+from fleetsim.api.answers import PartFacts
 from fleetsim.api.part_rows import body_part, read_part_row
 from fleetsim.cli.ask import reply_command
 from fleetsim.cli.controls import HubControls
@@ -295,7 +297,7 @@ class ChatDoor(Door):
                 text=row["text"],
                 context_id=row["contextId"] or "",
                 warnings=tuple(row["warnings"]),
-                **_contents([read_part_row(part) for part in row["parts"]]),
+                **_contents([read_part_row(convert(part, PartFacts)) for part in row["parts"]]),
             )
             for row in map(json.loads, done.stdout.splitlines())
         ]
@@ -322,7 +324,7 @@ class ApiDoor(Door):
     races = True
 
     async def converse(self, agent: str, skill: str, *turns: Turn) -> list[Reply]:
-        row: Mapping[str, Any] = {}
+        row: Any = {}
         replies = []
         for turn in turns:
             text = turn if isinstance(turn, str) else ""
@@ -341,14 +343,14 @@ class ApiDoor(Door):
     async def answer(self, question_id: str, text: str, parts: Sequence[Mapping[str, Any]]) -> None:
         await self.fleet.admin.answer(question_id, text, parts=parts)
 
-    async def reply(self, row: Mapping[str, Any]) -> Reply:
+    async def reply(self, row: Any) -> Reply:
         asks = bool(row.get("questionId"))
         return Reply(
             state="input-required" if asks else row["state"],
             text=row["text"] if asks or row.get("success") else row.get("reason") or "",
             context_id=row.get("contextId") or "",
             warnings=tuple(row["warnings"]),
-            **_contents([read_part_row(part) for part in row["parts"]]),
+            **_contents([read_part_row(convert(part, PartFacts)) for part in row["parts"]]),
         )
 
     async def stop(self, correlation_id: str) -> None:
@@ -374,7 +376,7 @@ class DashboardDoor(ApiDoor):
     async def stop(self, correlation_id: str) -> None:
         await HubControls(self.fleet.hub).cancel(correlation_id)
 
-    async def reply(self, row: Mapping[str, Any]) -> Reply:
+    async def reply(self, row: Any) -> Reply:
         """The row of the Tasks screen, and the whole text that its page opens."""
         correlation_id, asks = row["correlationId"], bool(row.get("questionId"))
         hub, builder = self.fleet.hub, ViewBuilder()

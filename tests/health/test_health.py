@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from fleetsim.health.fleet_health import Condition, FleetHealth, HealthWord, Thresholds
+from fleetsim.api.answer import to_json
+from fleetsim.api.health import HealthWord
+from fleetsim.health.fleet_health import Condition, FleetHealth, Thresholds
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.work import Cause, Outcome, OutcomeKind
@@ -43,12 +45,12 @@ def folded(*outcomes: Outcome, **settings_: Any) -> FleetHealth:
 def row(health: FleetHealth, name: str = "quinn", now: datetime = NOW) -> Any:
     found = health.snapshot(now).agent(name)
     assert found is not None
-    return found.figures
+    return found
 
 
 def test_the_agent_that_did_the_work_gets_the_outcome_and_the_actor_is_counted_beside_it() -> None:
     health = folded(outcome(1, system_actor="ceremony.digest"), outcome(2, success=False))
-    snapshot = health.snapshot(NOW).to_json()
+    snapshot = to_json(health.snapshot(NOW))
     assert [a["agentName"] for a in snapshot["agents"]] == ["quinn"]
     assert snapshot["agents"][0]["successRate"] == 0.5
     assert snapshot["systemActors"] == [
@@ -77,7 +79,7 @@ def test_the_same_correlation_id_counts_once() -> None:
 )
 def test_percentiles_follow_the_definition(durations: list[int], p50: int, p95: int) -> None:
     health = folded(*(outcome(n, duration_ms=d, success=n % 2 == 0) for n, d in enumerate(durations)))
-    figures = health.snapshot(NOW, UP).agents[0].figures
+    figures = health.snapshot(NOW, UP).agents[0]
     assert (figures.p50_latency_ms, figures.p95_latency_ms) == (p50, p95)
 
 
@@ -119,7 +121,7 @@ def test_a_skill_is_orphaned_until_any_agent_succeeds_at_it() -> None:
     health = folded(outcome(1, skill="triage", success=False), outcome(2, skill="echo"))
     assert health.snapshot(NOW).orphaned_skills == ("triage",)
     health.fold(outcome(3, skill="triage", agent="ava"))
-    assert health.snapshot(NOW).to_json()["orphanedSkillCount"] == 0
+    assert to_json(health.snapshot(NOW))["orphanedSkillCount"] == 0
 
 
 def test_weights_fall_with_failures_and_with_cost() -> None:
@@ -159,7 +161,7 @@ def test_the_health_word_follows_the_thresholds(
 
 
 def test_a_configured_agent_appears_without_outcomes_and_json_has_no_rate_for_it() -> None:
-    found = FleetHealth().snapshot(NOW, UP).to_json()["agents"][0]
+    found = to_json(FleetHealth().snapshot(NOW, UP))["agents"][0]
     assert (found["agentName"], found["health"], found["successRate"], found["totalOutcomes"]) == (
         "quinn",
         "up",
@@ -169,7 +171,7 @@ def test_a_configured_agent_appears_without_outcomes_and_json_has_no_rate_for_it
 
 
 def test_json_has_the_field_names_of_workstacean() -> None:
-    found = folded(outcome(1, success=False)).snapshot(NOW).to_json()
+    found = to_json(folded(outcome(1, success=False)).snapshot(NOW))
     assert {"agents", "windowHours", "maxFailureRate1h", "totalCostUsd1d", "orphanedSkillCount"} <= set(found)
     assert {"systemActors", "collectedAt"} <= set(found)
     assert {
@@ -202,7 +204,7 @@ def test_past_the_limit_the_oldest_outcomes_are_counted_by_the_hour_and_every_fi
     exact, coarse = folded(*history).snapshot(NOW), folded(*history, outcomes_max=100).snapshot(NOW)
     assert (exact.outcomes_shed, coarse.outcomes_shed) == (0, 30)
     assert coarse.system_actors == exact.system_actors
-    before, after = exact.agents[0].figures, coarse.agents[0].figures
+    before, after = exact.agents[0], coarse.agents[0]
     latencies = ("p50_latency_ms", "p95_latency_ms", "max_latency_ms")
     for name in latencies:
         assert getattr(after, name) == pytest.approx(getattr(before, name), rel=0.006)

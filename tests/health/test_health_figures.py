@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from fleetsim.api.answer import to_json
+from fleetsim.api.health import AgentHealth, HealthWord, SystemActor
 from fleetsim.api.state import OutcomeStats, RecentFailure, TrendBucket
-from fleetsim.health.fleet_health import AgentHealth, Condition, FleetHealth, HealthWord, SystemActor, Thresholds
+from fleetsim.health.fleet_health import Condition, FleetHealth, Thresholds
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
@@ -108,16 +110,16 @@ def test_every_figure_of_a_passing_day_equals_a_recount() -> None:
         for agent in ("quinn", "ava"):
             theirs = [o for o in kept if o.agent == agent]
             row = found.agent(agent)
-            assert (row.figures if row else None) == (recount(theirs, now) if theirs else None), minutes
+            assert (OutcomeStats.of(row) if row else None) == (recount(theirs, now) if theirs else None), minutes
         pairs = sorted({(o.agent, o.skill) for o in kept})
         assert [(s.agent_name, s.skill) for s in found.skills] == pairs
         for skill in found.skills:
             theirs = [o for o in kept if (o.agent, o.skill) == (skill.agent_name, skill.skill)]
-            assert skill.figures == recount(theirs, now)
+            assert OutcomeStats.of(skill) == recount(theirs, now)
         actors = sorted({o.system_actor for o in kept})
         assert found.system_actors == tuple(_actor(name, kept) for name in actors)
         assert found.total_cost_usd_1d == pytest.approx(sum(o.cost_usd or 0 for o in kept), abs=1e-9)
-        assert found.max_failure_rate_1h == max((a.figures.failure_rate_1h for a in found.agents), default=0.0)
+        assert found.max_failure_rate_1h == max((a.failure_rate_1h for a in found.agents), default=0.0)
     assert found.total_outcomes <= 1
 
 
@@ -139,9 +141,7 @@ def test_configured_agents_come_first_in_their_order_and_others_by_name() -> Non
     health = folded(outcome(1, agent="zoe"), outcome(2, agent="ava"), outcome(3, agent="quinn"))
     found = health.snapshot(NOW, {"quinn": Condition(), "idle": Condition(reachable=True)})
     assert [agent.agent_name for agent in found.agents] == ["quinn", "idle", "ava", "zoe"]
-    assert found.agent("idle") == AgentHealth(
-        agent_name="idle", health=HealthWord.UP, why="", since=None, figures=OutcomeStats(trend=EMPTY)
-    )
+    assert found.agent("idle") == AgentHealth(agent_name="idle", health=HealthWord.UP, why="", since=None, trend=EMPTY)
     assert found.agent("nobody") is None
 
 
@@ -149,7 +149,7 @@ def test_a_snapshot_has_its_time_in_utc_and_the_length_of_its_window() -> None:
     found = FleetHealth().snapshot(NOW.astimezone(timezone(timedelta(hours=2))))
     assert (found.collected_at, found.collected_at.tzinfo) == (NOW, UTC)
     assert (found.window_hours, found.outcomes_shed, found.max_failure_rate_1h) == (24, 0, 0.0)
-    flat = folded(outcome(1, skill="s")).snapshot(NOW).to_json()
+    flat = to_json(folded(outcome(1, skill="s")).snapshot(NOW))
     assert flat["skills"][0]["totalOutcomes"] == flat["agents"][0]["totalOutcomes"] == 1
     assert "figures" not in {*flat["skills"][0], *flat["agents"][0]}
 

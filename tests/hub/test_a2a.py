@@ -513,7 +513,7 @@ async def test_a_request_that_passed_too_many_hubs_is_blamed_on_its_caller(monke
         assert (outcome.cause, outcome.blame) == (Cause.REQUEST_WRONG, Blame.CALLER)
         assert near.events("agent.push.degraded") == [], "the webhook is not to blame"
         (quinn,) = near.hub.snapshot().agents
-        assert (quinn.figures.answered_outcomes, quinn.health) == (0, "up")
+        assert (quinn.answered_outcomes, quinn.health) == (0, "up")
 
 
 @pytest.mark.parametrize(

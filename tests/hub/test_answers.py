@@ -143,4 +143,4 @@ async def test_every_operation_answers_as_before() -> None:
         GOLDEN.write_text("".join(call.lines))
     assert "".join(call.lines).splitlines() == GOLDEN.read_text().splitlines()
     typed = {one.name for one in ENDPOINTS if one.shape in {ResponseMode.ENVELOPE, ResponseMode.BARE}}
-    assert typed - call.operations == {"openapi", "agent_card", "agent_card_of_before", "callback"}
+    assert typed - call.operations == {"openapi", "agent_card", "agent_card_of_before", "callback", "state"}

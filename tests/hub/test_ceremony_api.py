@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fleetsim.api.answer import to_json
 from fleetsim.ceremony.written import written
 from fleetsim.channels.channel import Channel, Destination, SinkKind
 from tests.hub.local_hub import FOLDER, KEY, LocalHub, local_hub, worker
@@ -93,7 +94,7 @@ async def test_the_list_is_an_array_and_broken_files_are_in_a_list_of_their_own(
         assert (await call(t, "GET", "/api/ceremonies"))[1] == {"success": True, "data": []}
         (problem,) = (await call(t, "GET", "/api/ceremonies/errors"))[1]["data"]
         assert "b.yaml" in problem["path"]
-        assert await t.remote.ceremony_errors() == [problem]
+        assert to_json(await t.remote.ceremony_errors()) == [problem]
 
 
 async def test_every_owner_sees_its_own_ceremonies_and_the_hubs_owner_sees_all() -> None:

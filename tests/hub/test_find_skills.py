@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, Effect, SkillContext, SkillFailed
+from fleetsim.api.answer import to_json
 from fleetsim.client.hub_tools import RESULT_CHARS_MAX
 from fleetsim.fleet.auth import AuthEntry
 from tests.hub.local_hub import KEY, LocalHub, local_hub
@@ -76,7 +77,7 @@ async def test_an_agents_key_sees_the_agents_without_addresses_and_credentials(
         assert (row["name"], row["tags"], row["skills"]) == ("quinn", ["board"], ["file_bug", "echo"])
         (whole,) = await t.remote.list_agents()
         assert (whole["url"], whole["auth"]) == ("http://quinn.example:8000/a2a", "QUINN_SECRET")
-        shown = json.dumps([row, await t.agents_client(QUINN).find_skills()])
+        shown = json.dumps(to_json([row, await t.agents_client(QUINN).find_skills()]))
         assert "http://" not in shown
         assert "QUINN_SECRET" not in shown
 

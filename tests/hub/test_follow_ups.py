@@ -28,10 +28,9 @@ def spoken(dialect: str) -> dict[str, Any]:
     return {"entries": {"quinn": {"wire": dialect}}}
 
 
-async def ended(t: LocalHub, cid: str) -> dict[str, Any]:
+async def ended(t: LocalHub, cid: str) -> Any:
     await t.hub.tracker.wait(cid)
-    row: dict[str, Any] = await t.remote.task(cid)
-    return row
+    return await t.remote.task(cid)
 
 
 async def waiting_elsewhere(t: LocalHub, dialect: str) -> tuple[str, str]:

@@ -34,7 +34,7 @@ async def test_the_outcome_of_a_request_is_in_health_ledger_and_events() -> None
         assert (outcome.kind, outcome.text, outcome.cost_usd) == (OutcomeKind.COMPLETED, "you said hi", 0.25)
         health = t.hub.snapshot().agent("quinn")
         assert health is not None
-        assert (health.health, health.figures.success_rate, health.figures.total_cost_usd) == ("up", 1.0, 0.25)
+        assert (health.health, health.success_rate, health.total_cost_usd) == ("up", 1.0, 0.25)
         assert await t.ledger.outcome(outcome.correlation_id) == outcome
         (told,) = t.events("autonomous.outcome.")
         assert told.topic == "autonomous.outcome.user.echo"
@@ -61,7 +61,7 @@ async def test_a_dead_agent_ends_undeliverable_and_is_shown_down_while_the_rest_
         rows = {a.agent_name: a for a in t.hub.snapshot().agents}
         assert rows["ava"].health == "down"
         assert (await ask(t, "echo", agent="quinn")).success
-        assert rows["ava"].figures.undeliverable_count == 2
+        assert rows["ava"].undeliverable_count == 2
 
 
 async def test_an_opened_breaker_causes_a_read_of_the_card() -> None:
@@ -87,7 +87,7 @@ async def test_a_restart_loads_requests_health_cards_and_event_numbers(runtime: 
             assert t.hub.events.recent()[0].seq == last + 2
             row = t.hub.snapshot().agent("quinn")
             assert row is not None
-            assert row.figures.total_outcomes == 1
+            assert row.total_outcomes == 1
             assert [track.correlation_id for track in t.hub.tracker.tracks()] == ["c-9"]
             outcome = await t.hub.tracker.wait("c-9")
             assert outcome.kind is OutcomeKind.LOST
@@ -107,7 +107,7 @@ async def test_work_and_questions_survive_a_restart_of_the_hub(push: str) -> Non
         assert (await t.hub.tracker.wait("c-1")).text == "at last"
         health = t.hub.snapshot().agent("quinn")
         assert health is not None
-        assert health.figures.success_count == 2
+        assert health.success_count == 2
 
 
 async def test_a_decided_outcome_without_an_event_is_published_at_the_next_start(runtime: Runtime) -> None:

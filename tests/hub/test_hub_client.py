@@ -209,5 +209,7 @@ async def test_the_seeds_example_is_sent_unchanged() -> None:
     class Outgoing(HubClient):
         async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
             assert (path, json.dumps(body)) == ("/ceremonies/create", json.dumps(SWEEP))
+            raise ConfigError("it went out")
 
-    await Outgoing().create_ceremony(SWEEP["id"], **{key: value for key, value in SWEEP.items() if key != "id"})
+    with pytest.raises(ConfigError, match="it went out"):
+        await Outgoing().create_ceremony(SWEEP["id"], **{key: value for key, value in SWEEP.items() if key != "id"})

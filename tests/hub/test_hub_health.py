@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from fleetsim.agent import SkillContext
+from fleetsim.api.health import AgentHealth, HealthWord
 from fleetsim.events.wire import payload
-from fleetsim.health.fleet_health import AgentHealth, HealthWord
 from fleetsim.model.work import Answer, Decision, Outcome, SkillRequest
 from fleetsim.request.track import BUILT_IN, Rate, Rates
 from fleetsim.testbed.faults import Match, Status
@@ -50,9 +50,9 @@ async def test_six_rejections_by_the_operator_leave_a_sound_agent_up() -> None:
         ends = [await reject(t) for _ in range(6)]
         assert {(o.cause, o.blame.value) for o in ends} == {("rejected_by_person", "human")}
         found = row(t)
-        assert (found.health, found.figures.success_rate) == (HealthWord.UP, 1.0)
-        assert (found.figures.total_outcomes, found.figures.answered_outcomes) == (11, 5)
-        assert found.figures.failure_rate_1h == 0.0
+        assert (found.health, found.success_rate) == (HealthWord.UP, 1.0)
+        assert (found.total_outcomes, found.answered_outcomes) == (11, 5)
+        assert found.failure_rate_1h == 0.0
         assert (t.hub.fleet.weights().get("quinn") or 0.0) > 0.4
 
 

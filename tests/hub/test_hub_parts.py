@@ -64,7 +64,7 @@ def filer(**options: Any) -> Agent:
     return agent
 
 
-async def done(t: LocalHub, **body: Any) -> tuple[Outcome, dict[str, Any]]:
+async def done(t: LocalHub, **body: Any) -> tuple[Outcome, Any]:
     """The outcome of a request to the filer, and the API's row of it."""
     (cid,) = await t.remote.submit({"targets": ["filer"], **body})
     outcome = await t.hub.tracker.wait(cid)

@@ -6,12 +6,13 @@ from pathlib import Path
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
+from fleetsim.api.answer import camel
 from fleetsim.api.bodies import AnswerBody, RequestBody
+from fleetsim.api.health import HealthWord
 from fleetsim.api.state import OutcomeStats
 from fleetsim.ceremony.file import CeremonyFile
-from fleetsim.events.wire import camel
 from fleetsim.fleet.settings import AgentFile, FleetSettings
-from fleetsim.health.fleet_health import FleetHealth, HealthWord
+from fleetsim.health.fleet_health import FleetHealth
 from fleetsim.hub.api import Api
 from fleetsim.hub.hub import Hub
 from fleetsim.request.track import BUILT_IN
@@ -43,7 +44,7 @@ def test_the_reference_names_every_key_of_a_ceremony() -> None:
 
 
 def test_the_reference_names_every_figure_and_word_of_health() -> None:
-    snapshot = set(FleetHealth().snapshot(START).to_json())
+    snapshot = set(FleetHealth().snapshot(START))
     figures = {camel(name) for name in OutcomeStats.__struct_fields__}
     words = {word.value for word in HealthWord}
     assert unnamed(page("health.md"), snapshot | figures | words) == set()

@@ -61,10 +61,10 @@ async def speaking(channel: str = "streamed", dialect: str = "1.0") -> AsyncIter
         yield t, AgentClient("http://quinn.example:8000/a2a", runtime=t.runtime, dialect=entry.get("wire"))
 
 
-async def ended(t: LocalHub, skill: str, text: str) -> dict[str, Any]:
+async def ended(t: LocalHub, skill: str, text: str) -> Any:
     (cid,) = await t.remote.submit({"text": text, "targets": ["quinn"], "skill": skill})
     while True:
-        row: dict[str, Any] = await t.remote.task(cid, wait_s=30)
+        row = await t.remote.task(cid, wait_s=30)
         if not row["open"] or row.get("questionId"):
             return row
 

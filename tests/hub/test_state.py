@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 
+from fleetsim.api.answer import to_json
 from fleetsim.api.state import OutcomeStats
 from fleetsim.client.hub_client import HubClient
-from fleetsim.events.wire import from_wire, to_json
+from fleetsim.events.wire import from_wire
 from fleetsim.hub.current import CurrentState
 from fleetsim.model.work import SkillRequest
 from tests.hub.local_hub import LocalHub, local_hub, worker
@@ -38,7 +39,7 @@ async def test_the_state_is_the_same_as_each_list_of_the_hub() -> None:
         state, health, tasks, inbox = (
             await hub.state(),
             await hub.get("/health"),
-            await hub.tasks(),
+            to_json(await hub.tasks()),
             await hub.get("/inbox"),
         )
         figures = {row["agentName"]: row for row in health["agents"]}
@@ -53,7 +54,7 @@ async def test_the_state_is_the_same_as_each_list_of_the_hub() -> None:
         assert ([*state.open], [*state.recent]) == (tasks["open"], tasks["recent"])
         assert ([*state.questions], [*state.vetoes]) == (inbox["questions"], inbox["vetoes"])
         assert len(state.questions) == 1
-        assert [*state.ceremonies] == await hub.ceremonies()
+        assert [*state.ceremonies] == to_json(await hub.ceremonies())
         assert [*state.channels] == await hub.get("/channels")
         assert [event["seq"] for event in state.events] == list(range(1, state.seq + 1))
 

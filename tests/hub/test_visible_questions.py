@@ -126,9 +126,9 @@ async def test_a_question_that_is_not_open_yet_differs_from_one_that_is_closed()
     async with slow_hub() as t:
         (cid,) = await t.remote.submit({"text": "go", "targets": ["quinn"], "skill": "ask"})
 
-        async def waits() -> dict[str, Any] | None:
-            row: dict[str, Any] = await t.remote.task(cid)
-            return row if row["state"] == "input-required" else None
+        async def waits() -> Any:
+            row = await t.remote.task(cid)
+            return row if row.state == "input-required" else None
 
         row = await until(waits)
         assert row["questionId"] is None

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from fleetsim.api.answers import WireExchange
 from fleetsim.api.wire_rows import as_command, as_curl, as_text
+from fleetsim.hub.rows import wire_row
 from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.model.masking import masked, masked_headers, masked_url
-from fleetsim.runtime.wire_log import AGENT_BYTES_MAX, AGENT_ENTRIES_MAX, BODY_BYTES_MAX, LOOK_S, WireLog
+from fleetsim.runtime.wire_log import AGENT_BYTES_MAX, AGENT_ENTRIES_MAX, BODY_BYTES_MAX, LOOK_S, WireEntry, WireLog
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.hub.local_hub import KEY, LocalHub, local_hub, worker
 
@@ -119,17 +121,18 @@ def test_secrets_in_headers_and_queries_are_masked() -> None:
     assert ("s3cret-value" not in url, "historyLength=3" in url, hidden) == (True, True, ("s3cret-value",))
 
 
+def exchange(**about: Any) -> WireExchange:
+    entry = {"number": 1, "at": "", "agent": "quinn", "webhook": False, "method": "POST", "url": "http://a/"}
+    return wire_row(WireEntry(**{**entry, "headers": {}, "body": "", "body_size": 0, "status": 200, **about}))
+
+
 def test_control_characters_cannot_split_a_word_of_a_command() -> None:
-    row: dict[str, Any] = {"method": "POST", "url": "http://a/$(x)", "headers": {}, "body": "'; rm -rf / \x1b[2J"}
-    command = as_curl(row)
+    command = as_curl(exchange(url="http://a/$(x)", body="'; rm -rf / \x1b[2J"))
     assert "\x1b" not in command
     assert "'http://a/$(x)'" in command
 
 
 def test_a_text_of_several_lines_stays_behind_the_gutter() -> None:
-    row: dict[str, Any] = {"at": "", "agent": "quinn", "kind": "call", "method": "POST", "url": "http://a/"}
-    row |= {"headers": {}, "body": "a\n-> max\x1b[2J", "bodyBytes": 9, "status": 200, "seconds": 1.0, "problem": ""}
-    row |= {"replyHeaders": {}, "reply": "b\n<- max", "replyBytes": 8, "frames": [], "framesTotal": 0}
-    text = as_text([row])
+    text = as_text([exchange(body="a\n-> max\x1b[2J", body_size=9, reply="b\n<- max", reply_size=8)])
     assert "\x1b" not in text
     assert [line for line in text.splitlines() if line.startswith(("->", "<-"))] == []

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from fleetsim.api.answer import to_json
 from fleetsim.health.fleet_health import FleetHealth
 from fleetsim.model.event import ArtifactUpdate, fold
 from fleetsim.model.extensions import (
@@ -91,7 +92,7 @@ def test_one_corrupt_outcome_leaves_the_fleets_figures_usable(amount: Any) -> No
     outcome = outcome_of(replace(new_track(record(), now), record=replace(record(), task=task)), now)
     health = FleetHealth()
     health.fold(outcome)
-    figures = health.snapshot(outcome.ended_at, {}).to_json()
+    figures = to_json(health.snapshot(outcome.ended_at, {}))
 
     def finite(value: Any) -> bool:
         if isinstance(value, Mapping):

@@ -8,6 +8,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
+from fleetsim.api.health import HealthWord
 from fleetsim.dashboard.chrome import Size
 from fleetsim.dashboard.labels import HEALTH, MUTED, STATE, STRONG, Tone, duration, money, percent, plural, since
 from fleetsim.dashboard.screens.fleet import PUSH, FleetPane, share_tone, trouble
@@ -15,7 +16,6 @@ from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, line,
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_fleet import RUNS_MIN, AgentRow, SkillRow
 from fleetsim.dashboard.widgets import Grid, Page
-from fleetsim.health.fleet_health import HealthWord
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import WHOSE
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from rich.cells import cell_len
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
+from fleetsim.api.health import HealthWord, HubMember
 from fleetsim.dashboard.chrome import LinkState, ScreenName, Size
 from fleetsim.dashboard.labels import (
     HEALTH,
@@ -40,7 +40,6 @@ from fleetsim.dashboard.view_ceremonies import CeremonyView
 from fleetsim.dashboard.view_fleet import AgentRow
 from fleetsim.dashboard.view_tasks import TaskRow
 from fleetsim.dashboard.widgets import Grid, Lines
-from fleetsim.health.fleet_health import HealthWord
 from fleetsim.health.webhooks import PushState
 from fleetsim.model.errors import Blame
 from fleetsim.model.text import one_line
@@ -98,30 +97,30 @@ HUB_COLUMNS = (
 )
 
 
-def hub_rows(hubs: Sequence[Mapping[str, Any]], now: datetime) -> Rows[Mapping[str, Any]]:
+def hub_rows(hubs: Sequence[HubMember], now: datetime) -> Rows[HubMember]:
     """The hubs that share the ledger; two versions, and a lease that is not renewed, stand out."""
-    mixed = len({hub["version"] for hub in hubs}) > 1
+    mixed = len({hub.version for hub in hubs}) > 1
 
-    def cells(hub: Mapping[str, Any]) -> TableRow:
-        took_at, renewed = hub["tookAt"], hub["leaseAgeS"] / hub["leaseS"]
+    def cells(hub: HubMember) -> TableRow:
+        took_at, renewed = hub.took_at, hub.lease_age_s / hub.lease_s
         lease = Tone.BAD if renewed > 1 else Tone.WARN if renewed > 0.5 else Tone.PLAIN
         return TableRow(
             (
-                line((one_line(hub["name"], 200), STRONG), (" (this one)" if hub["here"] else "", MUTED)),
-                line((one_line(hub["version"], 20), Tone.WARN if mixed else Tone.PLAIN)),
-                line((since(datetime.fromisoformat(hub["startedAt"]), now), MUTED)),
-                line((f"{hub['owned']:,}", Tone.PRIMARY if hub["owned"] else MUTED)),
-                line((age(hub["leaseAgeS"]), lease), (f" of {hub['leaseS']:g}s", MUTED)),
+                line((one_line(hub.name, 200), STRONG), (" (this one)" if hub.here else "", MUTED)),
+                line((one_line(hub.version, 20), Tone.WARN if mixed else Tone.PLAIN)),
+                line((since(hub.started_at, now), MUTED)),
+                line((f"{hub.owned:,}", Tone.PRIMARY if hub.owned else MUTED)),
+                line((age(hub.lease_age_s), lease), (f" of {hub.lease_s:g}s", MUTED)),
                 line(
-                    (f"{hub['took']:,}", Tone.WARN),
-                    (f", last {since(datetime.fromisoformat(took_at), now)} ago", MUTED),
+                    (f"{hub.took:,}", Tone.WARN),
+                    (f", last {since(took_at, now)} ago", MUTED),
                 )
                 if took_at
                 else line(("-", MUTED)),
             )
         )
 
-    return Rows(hubs, lambda hub: str(hub["name"]), cells, int(now.timestamp()))
+    return Rows(hubs, lambda hub: hub.name, cells, int(now.timestamp()))
 
 
 def row(agent: AgentRow, now: datetime) -> TableRow:

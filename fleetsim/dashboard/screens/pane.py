@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Protocol, cast
+from typing import ClassVar, Protocol, cast
 
 from rich.text import Text
 from textual.containers import Vertical
 
+from fleetsim.api.answers import WireExchange
+from fleetsim.api.health import HubMember
 from fleetsim.dashboard import outside
 from fleetsim.dashboard.chrome import Link, ScreenName, Size, no_rows
 from fleetsim.dashboard.controls import Controls, WholeText
@@ -39,7 +41,7 @@ class Host(Protocol):
     read_only: bool
     playback: Playback | None
     view: View
-    hubs: Sequence[Mapping[str, Any]]
+    hubs: Sequence[HubMember]
     hubs_problem: str
     link: Link
 
@@ -235,7 +237,7 @@ class Pane(Vertical):
             self.host.say("no task here", Tone.WARN)
             return
 
-        def read(after: int) -> Awaitable[Sequence[Mapping[str, Any]]]:
+        def read(after: int) -> Awaitable[Sequence[WireExchange]]:
             return self.host.controls.wire(task=task, agent=agent, after=after)
 
         classes = "-ascii" if self.screen.has_class("-ascii") else ""

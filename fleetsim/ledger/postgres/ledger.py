@@ -10,6 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from fleetsim.api.answers import KnownId
+from fleetsim.api.health import HubMember
 from fleetsim.events.request import Event, OutcomeDecided
 from fleetsim.events.wire import from_wire
 from fleetsim.health.outcome_stats import OutcomeFacts
@@ -22,8 +24,6 @@ from fleetsim.ledger.postgres.tasks import PostgresTaskRows
 from fleetsim.ledger.records import (
     CardSnapshot,
     EarlyWebhook,
-    HubMember,
-    KnownId,
     LeaseLost,
     LedgerDamaged,
     MessageKind,

@@ -18,12 +18,13 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
+from fleetsim.api.answers import KnownId
 from fleetsim.events.request import Event, OutcomeDecided, RequestAccepted
 from fleetsim.events.wire import from_wire, to_wire
 from fleetsim.health.outcome_stats import OutcomeFacts
 from fleetsim.ledger.bodies import decoder, encode, join, micros, moment, request_body, request_content
 from fleetsim.ledger.interface import RECENT_MAX, LedgerLimits
-from fleetsim.ledger.records import CardSnapshot, EarlyWebhook, KnownId, LedgerDamaged, RequestNote, RunRecord
+from fleetsim.ledger.records import CardSnapshot, EarlyWebhook, LedgerDamaged, RequestNote, RunRecord
 from fleetsim.ledger.sqlite.file import open_file, open_memory, open_to_read
 from fleetsim.ledger.sqlite.retention import PRUNED_MAX, prune, trim_events
 from fleetsim.ledger.sqlite.storage import (

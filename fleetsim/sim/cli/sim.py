@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fleetsim.api.answers import AgentFacts
 from fleetsim.cli import render
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import read_span, report_option, with_scheme
@@ -342,11 +343,9 @@ async def _from_journal(hub: HubClient, since: datetime) -> Observed:
     from fleetsim.sim.run import ObservedAgent, Run
 
     cards = {
-        row["name"]: ObservedAgent(
-            dialect=row["dialect"], streaming=bool(row["streaming"]), push=bool(row["pushNotifications"])
-        )
-        for row in await hub.get("/agents")
-        if row["dialect"]
+        agent.name: ObservedAgent(dialect=agent.dialect, streaming=agent.streaming, push=agent.push_notifications)
+        for agent in await hub.read(list[AgentFacts], "/agents")
+        if agent.dialect
     }
     events, after = [], 0
     while page := await hub.get("/journal", after=after, limit=PAGE):
