@@ -6,7 +6,7 @@ Names end in their unit; defaults are those of docs/reference/limits.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
@@ -22,7 +22,8 @@ from fleetsim.fleet.auth import Auth, credentials_of
 from fleetsim.health.fleet_health import Thresholds
 from fleetsim.ledger.interface import LedgerLimits
 from fleetsim.model.work import ALL
-from fleetsim.request.track import BUILT_IN, Rate, Rates, Rules
+from fleetsim.request import track
+from fleetsim.request.track import BUILT_IN, Rates, Rules
 from fleetsim.runtime.explain import DECLARED, Pattern
 from fleetsim.runtime.ports import SYSTEM_CA, Proxy, TlsFiles, WayOut
 from fleetsim.runtime.proxy import check_proxy
@@ -245,11 +246,29 @@ class AgentEntry(AgentFile):
         return "" if self.enabled else self.disabled_why or "not enabled in agents.yaml"
 
 
+Usd: TypeAlias = Annotated[float, Field(ge=0, le=1e6, strict=True)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate(track.Rate):
+    """A rate in agents.yaml, checked."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = DECLARED
+    input_usd: Usd
+    """Input."""
+    output_usd: Usd
+    """Output."""
+    cache_read_usd: Usd | None = None
+    """Input read from a cache."""
+    cache_write_usd: Usd | None = None
+    """Input written to a cache."""
+
+
 def _as_written(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     """The rates in agents.yaml: those of some models, beside the built-in ones."""
 
     def table(mine: Mapping[str, Rate]) -> Rates:
-        return Rates(by_model={**BUILT_IN, **mine})
+        return Rates(by_model={**BUILT_IN, **{model: track.Rate(**asdict(rate)) for model, rate in mine.items()}})
 
     return handler.generate_schema(Annotated[dict[str, Rate], Field(max_length=200), AfterValidator(table)])
 

@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
-from typing import Annotated, ClassVar, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
-from pydantic import ConfigDict, Field
 
 from fleetsim.model.asking import text_of
 from fleetsim.model.event import Snapshot, TaskEvent
@@ -24,27 +22,19 @@ from fleetsim.model.limits import TEXT_CHARS_MAX
 from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus
 from fleetsim.model.work import KIND_OF_STATE, Answer, Cause, Outcome, OutcomeKind, Question, UpdateSource
 from fleetsim.request.records import RequestRecord
-from fleetsim.runtime.explain import DECLARED
 from fleetsim.runtime.retry import DELAYS_S, LOST_CONFIRM_S, RETRY_AFTER_MAX_S, YOUNG_S
 
 # ------------------------------------------------------------------ what tokens cost, when an agent does not say
-
-Usd: TypeAlias = Annotated[float, Field(ge=0, le=1e6, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
     """US dollars per million tokens. Cache reads and writes default to the usual share of the input price."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = DECLARED
-    input_usd: Usd
-    """Input."""
-    output_usd: Usd
-    """Output."""
-    cache_read_usd: Usd | None = None
-    """Input read from a cache."""
-    cache_write_usd: Usd | None = None
-    """Input written to a cache."""
+    input_usd: float
+    output_usd: float
+    cache_read_usd: float | None = None
+    cache_write_usd: float | None = None
 
     def price(self, usage: Usage) -> float:
         """US dollars for ``usage``."""

@@ -14,10 +14,9 @@ from pydantic.alias_generators import to_camel
 
 from fleetsim.ceremony.file import CeremonyFile, parse_ceremony
 from fleetsim.fleet.config import parse_fleet
-from fleetsim.fleet.settings import AgentFile, FleetSettings
+from fleetsim.fleet.settings import AgentFile, FleetSettings, Rate
 from fleetsim.health.fleet_health import Thresholds
 from fleetsim.model.errors import ConfigError
-from fleetsim.request.track import Rate
 from fleetsim.runtime.yaml import load
 from tests.scale import scaled, some
 
