@@ -227,6 +227,10 @@ ROWS: dict[str, Row] = {
         unit="the same of streams that come at once",
         ours="burst", floor="bare_burst", units=20_000, target=1.8,
     ),
+    "follow": Row(
+        unit="event of a followed stream, client, decoded before; the floor folds it",
+        ours="follows", floor="folds", units=20_000, target=3.2,
+    ),
     "hub-answered": Row(
         unit="request to its durable outcome, hub, answered at once",
         ours="hub", floor="echo", units=300, target=29, ask=ask_hub("answered"), ask_floor=ECHO,

@@ -21,13 +21,20 @@ from pathlib import Path
 import aiosqlite
 from msgspec.structs import replace
 
+from fleetsim.client.follow import Following, OutgoingMessage
 from fleetsim.health.fleet_health import FleetHealth
 from fleetsim.ledger.bodies import encode
 from fleetsim.ledger.sqlite import open_ledger
+from fleetsim.model.call import Call
+from fleetsim.model.card import AgentCard, Capabilities
+from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent, fold
+from fleetsim.model.task import Artifact, Task, TaskState, TaskStatus, TextPart
 from fleetsim.model.work import Outcome
 from fleetsim.request.records import Phase
 from fleetsim.runtime.collector import tune_gc
+from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
+from fleetsim.wire.dialect import Reply
 from tests.bench.polls import polling_hub
 from tests.bench.sides import TEXT, Around, Side, in_flight
 from tests.ledger import ledgers as make
@@ -249,9 +256,73 @@ async def counting(_: str, __: Around) -> AsyncIterator[Side]:
     yield Side(finish)
 
 
+# ------------------------------------------------------------------ a followed stream
+
+SAID = [
+    ArtifactUpdate(
+        task_id="t", context_id="c", artifact=Artifact(artifact_id="a", parts=(TextPart(text="word "),)), append=n > 0
+    )
+    for n in range(500)
+]
+COMPLETED = TaskStatus(state=TaskState.COMPLETED)
+END = Snapshot(task=fold(fold(None, SAID[0]), StatusUpdate(task_id="t", context_id="c", status=COMPLETED)))
+
+
+class StreamInMemory:
+    """The part of ``AgentClient`` that following needs, with events that are already decoded."""
+
+    where, spoken, doubts = "memory", "", ()
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+
+    async def card_if_any(self, timeout_s: float | None = None) -> AgentCard:
+        return AgentCard(name="memory", capabilities=Capabilities(streaming=True))
+
+    async def call_raw(self, call: Call, **_: object) -> tuple[Reply, None]:
+        return END.task, None
+
+    @asynccontextmanager
+    async def events(self, call: Call, **_: object) -> AsyncIterator[AsyncIterator[TaskEvent]]:
+        async def said() -> AsyncIterator[TaskEvent]:
+            for event in (*SAID, END):
+                await asyncio.sleep(0)  # each event arrives by itself
+                yield event
+
+        yield said()
+
+
+@asynccontextmanager
+async def follows(_: str, __: Around) -> AsyncIterator[Side]:
+    """A streamed request, followed to its end. A unit is an event."""
+    async with running_runtime() as runtime:
+
+        async def finish(units: int) -> None:
+            for _ in range(units // len(SAID)):
+                outgoing = OutgoingMessage(text=TEXT)
+                done = await Following(StreamInMemory(runtime), outgoing, streamed=True, timeout_s=60).end()
+                assert done.done
+
+        yield Side(finish)
+
+
+@asynccontextmanager
+async def folds(_: str, __: Around) -> AsyncIterator[Side]:
+    """The same events, folded."""
+
+    async def finish(units: int) -> None:
+        for _ in range(units // len(SAID)):
+            task: Task | None = None
+            for event in (*SAID, END):
+                await asyncio.sleep(0)
+                task = fold(task, event)
+
+    yield Side(finish)
+
+
 KEPT_SIDES = {
     side.__name__: side
     for side in (
-        polls, loop_timers, steps, aiosqlite_steps, grouped_steps, health_folds, health_reads, counting,
+        follows, folds, polls, loop_timers, steps, aiosqlite_steps, grouped_steps, health_folds, health_reads, counting,
     )
 }  # fmt: skip
