@@ -16,7 +16,7 @@ from fleetsim.events.request import RequestAccepted, RequestRefused
 from fleetsim.fleet.registry import CardReader
 from fleetsim.ledger import Ledger, RunRecord
 from fleetsim.model.errors import FleetsimError, NotAccepting, QuestionNotOpenYet, UnknownTarget
-from fleetsim.model.limits import TooMuchText, check_text
+from fleetsim.model.limits import TEXT_CHARS_MAX, TooMuchText, check_text
 from fleetsim.model.parts import require_parts
 from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.request.records import AgentRoute, RequestRecord
@@ -155,7 +155,7 @@ class Dispatcher:
         if not self.accepting:
             raise self._dropped(request, "closing", NotAccepting("the hub is closing and takes no new work"))
         try:
-            check_text(request.text, "the text", self._tracker.rules.text_chars_max)
+            check_text(request.text, "the text", self._tracker.rules.text_chars_max or TEXT_CHARS_MAX)
             require_parts(request.parts, request.metadata)
         except TooMuchText as error:
             raise self._dropped(request, "too_long", error) from None

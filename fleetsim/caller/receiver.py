@@ -30,7 +30,6 @@ from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.task import TERMINAL
 from fleetsim.model.text import one_line
 from fleetsim.model.work import KIND_OF_STATE, Outcome, UpdateSource
-from fleetsim.request.following import state_of, task_id_of
 from fleetsim.request.records import RequestRecord
 from fleetsim.runtime import failpoints
 from fleetsim.runtime.body import Deadline
@@ -235,8 +234,8 @@ class CallbackReceiver:
         cid, last = bearer.correlation_id, request.path_params["taskId"]
         named, state = set[str](), None
         for event in events:
-            named |= {task_id} if (task_id := task_id_of(event)) else set()
-            state = state or state_of(event)
+            named |= {task_id} if (task_id := event.task_id) else set()
+            state = state or event.state
         track = self._tracker.open_tracks.get(cid)
         record = track.record if track else await self._records.request(cid)
         if record is None or record.agent != bearer.agent:

@@ -31,7 +31,7 @@ from fleetsim.model.errors import (
     UnknownTarget,
 )
 from fleetsim.model.event import Snapshot, TaskEvent
-from fleetsim.model.limits import check_text
+from fleetsim.model.limits import TEXT_CHARS_MAX, check_text
 from fleetsim.model.parts import require_parts, weight_of
 from fleetsim.model.task import TERMINAL, Task
 from fleetsim.model.work import Answer, Cause, Decision, Outcome, OutcomeKind, Question, UpdateSource
@@ -243,7 +243,7 @@ class Tracker:
             TooManyParts: its files, data and metadata are more than one message may carry.
             UnfitAnswer: its data does not fit the question's schema; the question stays open.
         """
-        check_text(answer.text, "the answer", self.rules.text_chars_max)
+        check_text(answer.text, "the answer", self.rules.text_chars_max or TEXT_CHARS_MAX)
         require_parts(answer.parts, answer.metadata)
         question = await self.find_question(answer.question_id)
         if question is not None:

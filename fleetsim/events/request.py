@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Struct
 
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.parts import ListedPart, listed_parts, parts_for_list
 from fleetsim.model.task import JsonObject
@@ -203,6 +204,21 @@ class StreamReceived(Event, frozen=True, kw_only=True):
     append: Annotated[bool | None, JsonForm.OMIT_NONE] = None
     last_chunk: Annotated[bool | None, JsonForm.OMIT_NONE] = None
     artifact_id: Annotated[str | None, JsonForm.OMIT_NONE] = None
+
+    @classmethod
+    def of(cls, event: TaskEvent) -> StreamReceived:
+        """The event for one event of an agent's stream."""
+        match event:
+            case ArtifactUpdate(artifact=artifact, append=append):
+                last, text = event.last_chunk or None, Excerpt.of(artifact.text)
+                return cls(type="artifact", text=text, append=append, last_chunk=last, artifact_id=artifact.artifact_id)
+            case StatusUpdate(status=status):
+                text = Excerpt.of(status.message.text) if status.message is not None else Excerpt()
+                return cls(type="status", state=status.state.value, text=text)
+            case Snapshot(task=task):
+                return cls(type="task", state=task.status.state.value, text=Excerpt.of(task.text))
+            case DirectReply(message=message):
+                return cls(type="message", text=Excerpt.of(message.text))
 
 
 class RequestAnswered(Event, frozen=True, kw_only=True):

@@ -5,15 +5,16 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias, overload
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, overload
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fleetsim.model.extensions import CAUSE_KEY, cause_from_hub
+from fleetsim.model.extensions import CAUSE_KEY, cause_from_hub, reason_of
 from fleetsim.model.task import (
     INTERRUPTED,
     TERMINAL,
+    UNSUCCESSFUL,
     Artifact,
     JsonObject,
     Message,
@@ -31,6 +32,14 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     task: Task
 
+    @property
+    def task_id(self) -> str:
+        return self.task.task_id
+
+    @property
+    def state(self) -> TaskState:
+        return self.task.status.state
+
 
 class StatusUpdate(Struct, frozen=True, kw_only=True):
     """A move between states (A2A 1.0 section 4.2.1).
@@ -47,6 +56,10 @@ class StatusUpdate(Struct, frozen=True, kw_only=True):
     lone: bool = False
     metadata: JsonObject = {}
 
+    @property
+    def state(self) -> TaskState:
+        return self.status.state
+
 
 class ArtifactUpdate(Struct, frozen=True, kw_only=True):
     """A new artifact, or more parts of an artifact (A2A 1.0 section 4.2.2)."""
@@ -57,12 +70,19 @@ class ArtifactUpdate(Struct, frozen=True, kw_only=True):
     append: bool = False
     last_chunk: bool = False
     metadata: JsonObject = {}
+    state: ClassVar[None] = None
 
 
 class DirectReply(Struct, frozen=True, kw_only=True):
     """A message instead of a task: a finished answer without a task (A2A 1.0 section 3.1.1)."""
 
     message: Message
+    state: ClassVar[TaskState] = TaskState.COMPLETED
+
+    @property
+    def task_id(self) -> str:
+        """Empty for a message outside a task."""
+        return self.message.task_id or ""
 
 
 if TYPE_CHECKING:
@@ -292,7 +312,7 @@ def fold_bounded(
     caller keeps it between events, because counting thousands of artifacts at each event would be slow.
 
     The metadata of the task and of its messages is dropped, because it may be as large as an answer. Only the cause
-    that a hub gave for the end is kept.
+    that a hub gave for the end, and the reason of a failure, are kept.
     """
     task, more = fold(task, event), _more_chars(event)
     if task.metadata or task.status.message is not None or task.history:
@@ -305,8 +325,9 @@ def fold_bounded(
 
 
 def _without_notes(task: Task) -> Task:
-    if task.metadata:
-        task = replace(task, metadata={})
+    reason = reason_of(task) if task.status.state in UNSUCCESSFUL else ""
+    if task.metadata or reason:
+        task = replace(task, metadata={"reason": reason} if reason else {})
     if (message := task.status.message) is not None and message.metadata:
         cause = cause_from_hub(task)
         message = replace(message, metadata={CAUSE_KEY: cause[:64]} if cause else {})

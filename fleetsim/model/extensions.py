@@ -394,6 +394,9 @@ HUBS_HEADER = "X-Fleetsim-Hubs"
 HUBS_KEY = "fleetsim.hubs"
 """Metadata key of a message, for agents between hubs that forward metadata but not headers."""
 
+REASON_CHARS_MAX = 500
+"""Characters of the reason of a failure on its one line; the text has all of it."""
+
 CAUSE_KEY = "fleetsim.cause"
 """Metadata key of a final status: the cause, set by a hub if the request itself is wrong."""
 
@@ -429,6 +432,20 @@ def hub_of(card: AgentCard | None) -> str:
     extensions = card.capabilities.extensions if card is not None else ()
     hub_id = next((one.params.get("hub") for one in extensions if one.uri == HUB_EXTENSION and one.params), "")
     return hub_id if isinstance(hub_id, str) else ""
+
+
+def reason_of(task: Task) -> str:
+    """Return the reason of a failure from data or metadata, for agents that send no text; empty without one."""
+    message = task.status.message
+    parts = (*(message.parts if message else ()), *(part for artifact in task.artifacts for part in artifact.parts))
+    noted = (*(part.data for part in parts if isinstance(part, DataPart)), message and message.metadata, task.metadata)
+    for values in filter(lambda values: isinstance(values, Mapping), noted):
+        for name in ("error", "reason", "message", "detail"):
+            said = values.get(name)
+            said = said.get("message") if isinstance(said, Mapping) else said
+            if isinstance(said, str) and (line := one_line(said, REASON_CHARS_MAX)):
+                return line
+    return ""
 
 
 def cause_from_hub(task: Task | None) -> str:

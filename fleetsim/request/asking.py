@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -148,7 +149,7 @@ def _pause(context: StepContext, question: Question, key: str) -> None:
     """
     track = context.track
     least_s = 0.0 if track.record.request.timeout_s is not None else 60.0
-    left_s = max(track.timers.pop(Timer.DEADLINE) - context.now.mono, least_s)
+    left_s = max(track.timers.pop(Timer.DEADLINE, math.inf) - context.now.mono, least_s)
     track.asking = replace(track.asking, question=question, key=key, left_s=left_s)
 
 

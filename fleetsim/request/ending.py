@@ -19,7 +19,7 @@ from fleetsim.model.errors import (
     TransportError,
     WireError,
 )
-from fleetsim.model.extensions import Extras, cause_from_hub, read_extras
+from fleetsim.model.extensions import REASON_CHARS_MAX, Extras, cause_from_hub, read_extras, reason_of
 from fleetsim.model.parts import answer_parts
 from fleetsim.model.task import TaskState
 from fleetsim.model.text import one_line
@@ -36,8 +36,6 @@ from fleetsim.request.signals import (
     agent_seconds,
 )
 from fleetsim.request.track import Now, Rates, Timer, Track
-
-REASON_MAX = 500
 
 _BAD_REQUEST = frozenset({400, 413, 414, 415, 422})
 """HTTP statuses that blame the request and not its address."""
@@ -167,7 +165,8 @@ def outcome_of(
     elif not success and not reason:
         as_asked = end is OutcomeKind.CANCELED and record.cancel_wanted
         default = "canceled as asked" if as_asked else f"the agent said {end.value} without a reason"
-        reason = one_line(text, REASON_MAX) or default
+        noted = reason_of(task) if task else ""
+        reason = one_line(text, REASON_CHARS_MAX) or noted or track.streaming.last_words or default
     why = cause or _own_cause(end, success, record)
     cost, confidence = extras.cost, extras.confidence
     reported = cost.cost_usd if cost else None

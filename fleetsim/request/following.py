@@ -31,7 +31,7 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
     WireError,
 )
-from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold_bounded
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold, fold_bounded
 from fleetsim.model.task import (
     INTERRUPTED,
     TERMINAL,
@@ -48,6 +48,7 @@ from fleetsim.request.ending import cancel_once, close
 from fleetsim.request.records import Phase
 from fleetsim.request.signals import (
     CancelReplied,
+    Join,
     Poll,
     PollFailed,
     Publish,
@@ -64,6 +65,8 @@ from fleetsim.runtime.retry import misses_max
 from fleetsim.wire.choice import disagreement
 
 TROUBLE_MAX = 500
+ANOTHER_TASK = "it names another task"
+OTHERS_IGNORED = "the agent's stream has events of other tasks, which are ignored"
 
 
 # ------------------------------------------------------------------ what the agent says
@@ -74,6 +77,11 @@ def task_update(context: StepContext, update: TaskUpdate) -> None:
     track, via = context.track, update.via
     match via:
         case UpdateSource.POLL:
+            named, task = update.event.task_id, track.record.task
+            if task is not None and named not in {"", task.task_id}:
+                told = f"the reply to a look at task {task.task_id} is task {one_line(named, 200)}"
+                poll_failed(context, PollFailed(error=WireError(told)))
+                return
             _poll_over(context, failed=0, refusals=(), trouble="", misses=0)
         case UpdateSource.STREAM:
             if track.sending.in_air:
@@ -99,43 +107,33 @@ def task_update(context: StepContext, update: TaskUpdate) -> None:
     if track.record.task is None and _shows_the_past(context, update):
         update = replace(update, event=just_taken(update.event))
         context.poll_at(context.soon)
-    if (why := _stale(context, update)) is not None:
-        context.effects.append(Publish(event=UpdateIgnored(state=state_of(update.event), via=via.value, why=why)))
+    state = update.event.state
+    if (why := _stale(context, update, state)) is not None:
+        if why == ANOTHER_TASK and via is UpdateSource.STREAM and OTHERS_IGNORED not in track.record.warnings:
+            context.save(warnings=(*track.record.warnings, OTHERS_IGNORED))
+        if context.rules.events:
+            context.effects.append(Publish(event=UpdateIgnored(state=state, via=via.value, why=why)))
         _after_stale(context, update)
-    elif _doubtful(context, update):
+    elif state is not None and _doubtful(context, update, state):
         context.poll_at(context.now.mono)
     else:
         _apply(context, update)
 
 
+def join(context: StepContext, signal: Join) -> None:
+    """Follow a task that the agent has already: from its last state, or with a poll at once."""
+    if signal.seen:
+        update = TaskUpdate(event=Snapshot(task=signal.task), via=UpdateSource.REPLY, began=context.now.mono)
+        task_update(context, update)
+    else:
+        context.track.record = replace(context.track.record, task=signal.task)
+        context.poll_at(context.now.mono)
+
+
 def late_update(context: StepContext, update: TaskUpdate) -> None:
     """The request has its outcome: an update changes nothing."""
-    event = UpdateIgnored(state=state_of(update.event), via=update.via.value, why="already ended")
+    event = UpdateIgnored(state=update.event.state, via=update.via.value, why="already ended")
     context.effects.append(Publish(event=event))
-
-
-def state_of(event: TaskEvent) -> TaskState | None:
-    """The state in an event, if it has one."""
-    match event:
-        case Snapshot(task=task):
-            return task.status.state
-        case StatusUpdate(status=status):
-            return status.state
-        case DirectReply():
-            return TaskState.COMPLETED
-        case ArtifactUpdate():
-            return None
-
-
-def task_id_of(event: TaskEvent) -> str:
-    """The task id of an event; empty for a message outside a task."""
-    match event:
-        case Snapshot(task=task):
-            return task.task_id
-        case DirectReply(message=message):
-            return message.task_id or ""
-        case StatusUpdate(task_id=task_id) | ArtifactUpdate(task_id=task_id):
-            return task_id
 
 
 def _shows_the_past(context: StepContext, update: TaskUpdate) -> bool:
@@ -144,18 +142,17 @@ def _shows_the_past(context: StepContext, update: TaskUpdate) -> bool:
     return record.earlier != "" and update.via is not UpdateSource.POLL and shows_the_past(record, update.event)
 
 
-def _stale(context: StepContext, update: TaskUpdate) -> str | None:
+def _stale(context: StepContext, update: TaskUpdate, state: TaskState | None) -> str | None:
     """Why an update must not be applied, or None. The agent's own time stamps are not used: they are hints only."""
     track, event, via = context.track, update.event, update.via
-    task, named = track.record.task, task_id_of(event)
+    task, named = track.record.task, event.task_id
     if task is None:
         return "a webhook without a task id" if via is UpdateSource.PUSH and not named else None
     if named not in {"", task.task_id}:
-        return "it names another task"
+        return ANOTHER_TASK
     if _shows_the_past(context, update):
         return "it shows the task as it was before this message"
-    state, ended = state_of(event), task.status.state in TERMINAL
-    if ended:
+    if task.status.state in TERMINAL:
         return None if state in TERMINAL and via is not UpdateSource.STREAM else "the task has ended"
     if state in TERMINAL:
         return None
@@ -181,18 +178,17 @@ def _after_stale(context: StepContext, update: TaskUpdate) -> None:
         track.ending = replace(track.ending, whole=track.ending.whole - {update.event.artifact.artifact_id})
 
 
-def _doubtful(context: StepContext, update: TaskUpdate) -> bool:
+def _doubtful(context: StepContext, update: TaskUpdate, state: TaskState) -> bool:
     """Whether a poll must confirm an update about a question.
 
     Webhooks may be late, repeated or out of order, and a stream may lag behind both. Neither can reopen an answered
     question, replace the open one, or close it. Only a later poll can.
     """
-    track, state = context.track, state_of(update.event)
-    task = track.record.task
+    track, task = context.track, context.track.record.task
     if update.via not in {UpdateSource.PUSH, UpdateSource.STREAM} or task is None:
         return False
     if state in INTERRUPTED:
-        key = key_of(fold_bounded(task, update.event, context.rules.text_chars_max)[0])
+        key = key_of(_folded(context, update.event)[0])
         if track.asking.question is not None:
             return key != track.asking.key
         return key in track.record.over or track.asking.answer is not None
@@ -201,7 +197,7 @@ def _doubtful(context: StepContext, update: TaskUpdate) -> bool:
 
 def _apply(context: StepContext, update: TaskUpdate) -> None:
     track, before = context.track, context.track.record.task
-    task, track.text_chars = fold_bounded(before, update.event, context.rules.text_chars_max, track.text_chars)
+    task, track.text_chars = _folded(context, update.event)
     request, state = track.record.request, task.status.state
     if not task.context_id:
         made_by_agent = request.task_id is not None or request.first_turn
@@ -210,10 +206,11 @@ def _apply(context: StepContext, update: TaskUpdate) -> None:
     if update.via is UpdateSource.STREAM and track.chunks is not None and _is_piece(before, task, update.event):
         track.chunks += 1
     track.record = replace(track.record, task=task)
-    _note_parts(context, update.event)
-    if before is None:
+    _note_parts(context, update.event, update.via)
+    if before is None or track.record.phase is Phase.INTENT:
         _bind(context, update, task)
-    _publish(context, update, before, task)
+    if context.rules.events:
+        _publish(context, update, before, task)
     if state in TERMINAL:
         _end(context, update, task)
     elif state in INTERRUPTED:
@@ -226,6 +223,13 @@ def _apply(context: StepContext, update: TaskUpdate) -> None:
         context.save()
     if before is None and track.sending.early:
         hear_early(context)
+
+
+def _folded(context: StepContext, event: TaskEvent) -> tuple[Task, int | None]:
+    track, chars_max = context.track, context.rules.text_chars_max
+    if chars_max is None:
+        return fold(track.record.task, event), None
+    return fold_bounded(track.record.task, event, chars_max, track.text_chars)
 
 
 def _is_piece(before: Task | None, task: Task, event: TaskEvent) -> bool:
@@ -258,11 +262,11 @@ def recall(context: StepContext, events: Iterable[TaskEvent]) -> None:
         if context.ended:
             _note_parts(context, update.event)
     for update in early:
-        if state_of(update.event) in TERMINAL and track.outcome is None:
+        if update.event.state in TERMINAL and track.outcome is None:
             task_update(context, update)
 
 
-def _note_parts(context: StepContext, event: TaskEvent) -> None:
+def _note_parts(context: StepContext, event: TaskEvent, via: UpdateSource = UpdateSource.PUSH) -> None:
     """Record which artifacts are complete. A snapshot of a running task completes none of them."""
     track, whole = context.track, context.track.ending.whole
     match event:
@@ -271,15 +275,17 @@ def _note_parts(context: StepContext, event: TaskEvent) -> None:
             if track.streaming.gap:
                 track.streaming = replace(track.streaming, gap=False)
         case ArtifactUpdate(artifact=artifact, append=append, last_chunk=last):
-            closed = last and not append
-            whole = whole | {artifact.artifact_id} if closed else whole - {artifact.artifact_id}
+            # a2a-sdk leaves ``lastChunk`` out: what a stream brings in one event is whole, unless more of it follows.
+            closed = not append and (last or via is UpdateSource.STREAM)
+            if closed is not (artifact.artifact_id in whole):
+                whole = whole | {artifact.artifact_id} if closed else whole - {artifact.artifact_id}
         case StatusUpdate(status=status, artifacts=artifacts, lone=lone):
             beside = {a.artifact_id for a in artifacts}  # of a running task: the artifacts so far
             # 0.1 sends one webhook per artifact, each with the state of the task at that time.
             whole = whole | beside if status.state in TERMINAL and not lone else whole - beside
         case DirectReply():
             pass
-    if whole != track.ending.whole:
+    if whole is not track.ending.whole and whole != track.ending.whole:
         track.ending = replace(track.ending, whole=whole)
 
 
@@ -301,14 +307,16 @@ def _bind(context: StepContext, update: TaskUpdate, task: Task) -> None:
     context.save(phase=Phase.ACCEPTED, bound_at=now.wall, warnings=(*record.warnings, *other_dialect, *warnings))
     if state in TERMINAL:
         return
-    if record.push and record.register_push:
-        _register(context)
+    if record.register_push:
+        _register_once(context)
     if track.sending.look_due:
         context.poll_at(now.mono)
-    if track.streaming.open:  # it sends updates itself: spread the polls that only confirm over the interval
-        context.poll_at(now.mono + max(now.jitter * rules.poll_interval_s, min(0.5, rules.poll_interval_s)))
-    else:
+    if record.phase is Phase.INTENT and record.streaming and not track.streaming.open and state not in INTERRUPTED:
+        track.timers[Timer.REJOIN] = now.mono
+    if not _streams(context):
         context.poll_at(now.mono + _pause(context))
+    elif rules.polls_beside_stream:  # it sends updates itself: spread the polls that only confirm over the interval
+        context.poll_at(now.mono + max(now.jitter * rules.poll_interval_s, min(0.5, rules.poll_interval_s)))
     if record.cancel_wanted:
         cancel_once(context)
 
@@ -316,7 +324,7 @@ def _bind(context: StepContext, update: TaskUpdate, task: Task) -> None:
 def _publish(context: StepContext, update: TaskUpdate, before: Task | None, task: Task) -> None:
     event, via, state = update.event, update.via, task.status.state
     if via is UpdateSource.STREAM or (via is UpdateSource.PUSH and isinstance(event, ArtifactUpdate)):
-        context.effects.append(Publish(event=_received(event)))
+        context.effects.append(Publish(event=StreamReceived.of(event)))
     if (
         before is None
         or before.status.state is not state
@@ -329,25 +337,6 @@ def _publish(context: StepContext, update: TaskUpdate, before: Task | None, task
             text=Excerpt.of(*text_of(task)),
         )
         context.effects.append(Publish(event=moved))
-
-
-def _received(event: TaskEvent) -> StreamReceived:
-    match event:
-        case ArtifactUpdate(artifact=artifact, append=append):
-            return StreamReceived(
-                type="artifact",
-                text=Excerpt.of(artifact.text),
-                append=append,
-                last_chunk=event.last_chunk or None,
-                artifact_id=artifact.artifact_id,
-            )
-        case StatusUpdate(status=status):
-            text = Excerpt.of(status.message.text) if status.message is not None else Excerpt()
-            return StreamReceived(type="status", state=status.state.value, text=text)
-        case Snapshot(task=task):
-            return StreamReceived(type="task", state=task.status.state.value, text=Excerpt.of(task.text))
-        case DirectReply(message=message):
-            return StreamReceived(type="message", text=Excerpt.of(message.text))
 
 
 def _end(context: StepContext, update: TaskUpdate, task: Task) -> None:
@@ -369,6 +358,8 @@ def _end(context: StepContext, update: TaskUpdate, task: Task) -> None:
             asking.withdraw(context)
         context.agents_turn_over()
         track.ending = replace(track.ending, polls_owed=context.rules.owed_polls_max)
+        deadline = track.timers.get(Timer.DEADLINE, math.inf)
+        track.timers[Timer.DEADLINE] = min(deadline, context.now.mono + context.rules.owed_s)
         for timer in (Timer.CANCEL, Timer.RESUME):
             track.timers.pop(timer, None)
         context.poll_at(context.now.mono)
@@ -434,6 +425,8 @@ def _keep_watch(context: StepContext, update: TaskUpdate) -> None:
     """Schedule a poll at most two intervals away, whatever else arrives."""
     track, now, interval_s = context.track, context.now, context.rules.poll_interval_s
     polled = update.via is UpdateSource.POLL
+    if _streams(context) and not context.rules.polls_beside_stream:
+        return
     if polled or (Timer.POLL not in track.timers and track.polling.next_at is None):
         quiet = track.streaming.open or track.pushing.received > 0
         context.poll_at(now.mono + (context.jitter(2 * interval_s) if quiet else _pause(context)))
@@ -441,16 +434,25 @@ def _keep_watch(context: StepContext, update: TaskUpdate) -> None:
         _register_once(context)
 
 
+def _streams(context: StepContext) -> bool:
+    track = context.track
+    return track.streaming.open or track.streaming.joining or Timer.REJOIN in track.timers
+
+
+def _again_s(context: StepContext) -> float:
+    """Seconds until the poll after a failed one: 1, 2, 4 and so on for a young task, else one interval, then two."""
+    failed, now, rules = context.track.polling.failed, context.now.mono, context.rules
+    if now - context.track.taken_at < rules.young_s:
+        return min(2.0**failed, rules.poll_interval_s)
+    return rules.poll_interval_s * (2 if failed else 1)
+
+
 def _register_once(context: StepContext) -> None:
     """No webhook has arrived: the agent may have ignored the one inside the send (decision 6)."""
     track = context.track
     if track.record.push and not track.pushing.received and not track.pushing.registered:
-        _register(context)
-
-
-def _register(context: StepContext) -> None:
-    context.track.pushing = replace(context.track.pushing, registered=True)
-    context.effects.append(RegisterPush())
+        track.pushing = replace(track.pushing, registered=True)
+        context.effects.append(RegisterPush())
 
 
 def push_registered(context: StepContext, signal: PushRegistered) -> None:
@@ -509,12 +511,11 @@ def poll_failed(context: StepContext, signal: PollFailed) -> None:
     elif gone:
         _gone(context, error)
     elif _may_pass(error):
-        polling, longest_s = context.track.polling, 2 * rules.poll_interval_s
-        wait_s = longest_s if polling.failed else rules.poll_interval_s
-        if isinstance(error, HttpRefused) and error.retry_after_s is not None:
-            wait_s = max(wait_s, min(error.retry_after_s, rules.retry_after_max_s))
+        polling = context.track.polling
+        asked_s = (error.retry_after_s if isinstance(error, HttpRefused) else None) or 0.0
+        wait_s = max(context.jitter(_again_s(context)), min(asked_s, rules.retry_after_max_s))
         context.track.polling = replace(polling, failed=polling.failed + 1)
-        context.poll_at(context.now.mono + context.jitter(min(wait_s, longest_s)))
+        context.poll_at(context.now.mono + wait_s)
     else:
         _refused(context, error)
 
@@ -545,7 +546,8 @@ def _refused(context: StepContext, error: FleetsimError) -> None:
     track.polling = replace(track.polling, refusals=refusals)
     if refusals.count(kind) < rules.refused_polls_max:
         # Bytes outside the protocol may come from a proxy for a while: poll longer.
-        pause_s = rules.poll_interval_s if isinstance(error, WireError) else rules.lost_confirm_s
+        wire = isinstance(error, WireError)
+        pause_s = rules.lost_confirm_s if not wire else rules.poll_interval_s if refusals[1:] else _again_s(context)
         context.poll_at(context.now.mono + context.jitter(min(pause_s, rules.poll_interval_s)))
         return
     if isinstance(error, WireError | LimitReached):
@@ -568,10 +570,9 @@ def end_if_nothing_can_tell(context: StepContext) -> None:
     track, stopped = context.track, context.track.polling.stopped
     if stopped is None or track.outcome is not None:
         return
-    streamed = track.streaming.open or track.streaming.joining or Timer.REJOIN in track.timers
     # While an answer is uncertain, only a poll decides whether to send it.
     answering = track.asking.answer is not None and not track.asking.doubt
-    if streamed or answering or track.asking.question is not None or Timer.CANCEL in track.timers:
+    if _streams(context) or answering or track.asking.question is not None or Timer.CANCEL in track.timers:
         return
     _register_once(context)
     if not track.record.push:
@@ -588,7 +589,8 @@ def _gone(context: StepContext, error: FleetsimError) -> None:
     misses = track.polling.misses + 1
     track.polling = replace(track.polling, misses=misses, missed_at=now)
     age_s = now - track.began if isinstance(error, TaskNotFound) else math.inf
-    if misses <= misses_max(age_s, rules.young_s):
+    repeats = rules.key_repeats if isinstance(error, AuthRefused) else misses_max(age_s, rules.young_s)
+    if track.record.phase is not Phase.INTENT and misses <= repeats:
         context.poll_at(now + rules.lost_confirm_s)
         return
     if isinstance(error, AuthRefused):

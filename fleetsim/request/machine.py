@@ -47,6 +47,7 @@ from fleetsim.request.signals import (
     Due,
     Effect,
     Found,
+    Join,
     Left,
     PollFailed,
     PushRegistered,
@@ -183,6 +184,7 @@ _ASKING, _ANSWERING, _CONFIRMING, _ENDED = Stage.ASKING, Stage.ANSWERING, Stage.
 TRANSITIONS: Mapping[Stage, Mapping[type[Signal], Transition]] = {
     _SENDING: {
         Begin: _to(sending.begin, _SENDING),
+        Join: _to(following.join, _FOLLOWING, _ASKING, _ENDED),
         Recovered: _to(sending.recovered, _SENDING, _SEARCHING, _FOLLOWING, _ASKING, _CONFIRMING, _ENDED),
         Left: _to(sending.left, _SENDING),
         Replied: _to(sending.replied, _FOLLOWING, _ASKING, _CONFIRMING, _ENDED),
@@ -234,10 +236,10 @@ TRANSITIONS: Mapping[Stage, Mapping[type[Signal], Transition]] = {
         Left: _to(sending.left, _ANSWERING),
         Replied: _to(sending.replied, _FOLLOWING, _ANSWERING, _ENDED),
         SendFailed: _to(sending.send_failed, _ANSWERING),
-        StreamEnded: _to(sending.stream_ended, _ANSWERING),
+        StreamEnded: _to(sending.stream_ended, _ANSWERING, _ENDED),
         TaskUpdate: _to(following.task_update, _FOLLOWING, _ASKING, _ANSWERING, _CONFIRMING, _ENDED),
         PollFailed: _to(following.poll_failed, _ANSWERING, _ENDED),
-        PushRegistered: _to(following.push_registered, _ANSWERING),
+        PushRegistered: _to(following.push_registered, _ANSWERING, _ENDED),
         TurnedAway: _to(following.turned_away, _ANSWERING),
         Resumed: _to(following.resumed, _FOLLOWING, _ASKING, _ENDED),
         ResumeFailed: _to(asking.resume_failed, _FOLLOWING, _ANSWERING, _ENDED),

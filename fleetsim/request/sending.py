@@ -147,7 +147,7 @@ def send_failed(context: StepContext, signal: SendFailed) -> None:
         _send_otherwise(context, f"no streaming after all, sending plainly: {error}")
     elif refuses_dialect(error) and record.other is not None:
         _try_other_dialect(context, record.other, error)
-    elif isinstance(error, AuthRefused) and error.status == 401 and sending.attempt == 0:
+    elif isinstance(error, AuthRefused) and error.status == 401 and sending.attempt < context.rules.key_repeats:
         _retry_or_end(context, error)  # each call reads the keys again, so a key that changed meanwhile is used now
     elif isinstance(error, WireError | LimitReached):
         cause = Cause.PROTOCOL if isinstance(error, WireError) else Cause.LIMIT_REACHED
@@ -345,6 +345,8 @@ def stream_ended(context: StepContext, signal: StreamEnded) -> None:
         return
     if context.ended or track.asking.question is not None:
         return
+    if isinstance(error, RpcError) and not joining:
+        streaming = replace(streaming, last_words=one_line(str(error), TROUBLE_MAX))
     if error is not None:
         context.effects.append(Publish(event=StreamBroken(why=one_line(str(error), 500))))
     refused = isinstance(error, MethodNotFound | UnsupportedOperation | TaskNotFound | LimitReached)
@@ -368,6 +370,9 @@ def out_of_time(context: StepContext) -> None:
         if track.outcome is not None or track.asking.question is not None:
             return
     record = track.record
+    if context.ended:
+        close(context, reason=track.polling.trouble or "the rest of it did not come in time")
+        return
     limit_s = (record.deadline_at - record.accepted_at).total_seconds()
     reason = f"the time limit of {limit_s:g} s passed before the agent "
     if record.task is not None:

@@ -25,6 +25,13 @@ class Begin(Struct, frozen=True):
     """Start a new request."""
 
 
+class Join(Struct, frozen=True, kw_only=True):
+    """Follow a task that the agent has already. ``seen``: the agent showed it like this; else only its id is known."""
+
+    task: Task
+    seen: bool
+
+
 class Recovered(Struct, frozen=True):
     """Start again after a restart, from the ledger. ``question`` is the open one, if any.
 
@@ -140,6 +147,7 @@ class Due(Struct, frozen=True):
 
 Signal: TypeAlias = (
     Begin
+    | Join
     | Recovered
     | Left
     | Replied

@@ -77,7 +77,11 @@ class Rates:
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """The limits of a track, in seconds and counts, and the prices of tokens. agents.yaml may set some of them."""
+    """The limits of a track, in seconds and counts, and the prices of tokens. agents.yaml may set some of them.
+
+    ``owed_s`` limits the polls for the rest of a result after the end. ``key_repeats`` counts the repeats of a call
+    whose key was refused. ``text_chars_max`` None keeps texts whole. ``events``: publish what the agent sends.
+    """
 
     poll_interval_s: float = 30.0
     task_limit_s: float = 3_600.0
@@ -92,9 +96,13 @@ class Rules(Struct, frozen=True, kw_only=True):
     cancel_patience_s: float = 30.0
     resubscribes_max: int = 3
     owed_polls_max: int = 6
+    owed_s: float = float("inf")
     look_first_s: float = 1.0
     refused_polls_max: int = 3
-    text_chars_max: int = TEXT_CHARS_MAX
+    key_repeats: int = 1
+    polls_beside_stream: bool = True
+    text_chars_max: int | None = TEXT_CHARS_MAX
+    events: bool = True
     stall_s: float = 1.0
     grace_s: float = 5.0
     rates: Rates = Rates()
@@ -188,12 +196,16 @@ class Polling(Struct, frozen=True, kw_only=True):
 
 
 class Streaming(Struct, frozen=True, kw_only=True):
-    """Following a stream. ``gap``: events may be missing since the last snapshot of the task."""
+    """Following a stream. ``gap``: events may be missing since the last snapshot of the task.
+
+    ``last_words`` is the error in the agent's words that ended the last stream.
+    """
 
     open: bool = False
     joining: bool = False
     rejoins: int = 0
     gap: bool = False
+    last_words: str = ""
 
 
 class Pushing(Struct, frozen=True, kw_only=True):

@@ -32,8 +32,8 @@ Eleven of them prune the ledger and test its storage, which happens each minute.
 WAKE_UPS = 13
 """Turns of the event loop from the acceptance of a streamed request of four events to its outcome."""
 
-ASKED = ["message/stream", "tasks/get"]
-"""The calls to an agent for a streamed request: the poll is for an artifact without the mark of its last chunk."""
+ASKED = ["message/stream"]
+"""The calls that an agent receives for a streamed request whose artifact comes in one event."""
 
 MODULES = {("--version",): 64, ("send", "--help"): 309, ("check", "--help"): 181, ("sim", "--help"): 217}
 """Loaded by a verb's help in Python 3.11, the interpreter's own among them."""

@@ -34,6 +34,7 @@ from fleetsim.request.signals import (
     CancelReplied,
     Due,
     Found,
+    Join,
     Left,
     PollFailed,
     PushRegistered,
@@ -53,12 +54,17 @@ from tests.scale import scaled
 
 W, ASKS, C = TaskState.WORKING, TaskState.INPUT_REQUIRED, TaskState.COMPLETED
 KINDS = sorted(
-    {signal for row in TRANSITIONS.values() for signal in row if signal not in {Begin, Recovered, QuestionRecorded}},
+    {
+        signal
+        for row in TRANSITIONS.values()
+        for signal in row
+        if signal not in {Begin, Join, Recovered, QuestionRecorded}
+    },
     key=lambda kind: kind.__name__,
 )
 WALKS, STEPS = 4_000, 14
 LATE = (
-    *(936, 1022, 1028, 1086, 1119, 1270, 1452, 1525, 1552, 1950, 2801, 2837, 2950, 3009, 3074, 3634, 3649),
+    *(936, 1022, 1028, 1086, 1119, 1270, 1452, 1525, 1552, 1950, 2837, 2950, 3009, 3074, 3634, 3649),
     *(5835, 11_350, 18_690),
 )
 """The seeds past a fifth of the walks that come to what no seed before them does. A change of the step moves them."""
@@ -195,6 +201,15 @@ RARE: tuple[tuple[Signal, ...], ...] = (
 """What chance seldom comes to: signals after a send has left, the last one at the request's deadline."""
 
 
+def in_doubt(*, push: bool) -> Hand:
+    """A request after a restart, whose answer may not have arrived: only a poll can tell."""
+    hand = Hand.sent(rejoin=False, push=push).tell(Replied(reply=task(ASKS, "", "which?"), began=0.0))
+    asked, kept = hand.track.asking.question, hand.track.record
+    assert asked is not None
+    hand.track = new_track(kept, hand.now())
+    return hand.tell(Recovered(question=asked, answer=Answer(question_id=asked.question_id, text="this")))
+
+
 @pytest.fixture(scope="module")
 def moves() -> dict[tuple[Stage, type], set[Stage]]:
     """What happens to eight hundred requests, the same ones each time; to four thousand in ``make test-whole``."""
@@ -208,6 +223,17 @@ def moves() -> dict[tuple[Stage, type], set[Stage]]:
             hand.tell(signal)
         stage = stage_of(hand.track)
         seen[stage, type(last)].add(stage_of(hand.at(3600.0).tell(last).track))
+    ends: tuple[Signal, ...] = (PushRegistered(error=MethodNotFound()), StreamEnded())
+    for last in ends:
+        hand = in_doubt(push=isinstance(last, PushRegistered))
+        told_before: tuple[Signal, ...] = (*([STREAMED] if isinstance(last, StreamEnded) else []), *NO_POLL)
+        for signal in told_before:
+            hand.tell(signal)
+        seen[stage_of(hand.track), type(last)].add(stage_of(hand.tell(last).track))
+    for known, shown in ((task(W), False), *((known, True) for known in TASKS)):
+        track = new_track(record(streaming=True), Now(0.0, START))
+        track, _ = step(track, Join(task=known, seen=shown), Now(0.0, START), Rules())
+        seen[Stage.SENDING, Join].add(stage_of(track))
     return seen
 
 
