@@ -40,10 +40,11 @@ from fleetsim.cli.parts import (
 from fleetsim.cli.terminal import LivePieces, Progress, TypedLines
 from fleetsim.client.conversation import Conversation, Turn
 from fleetsim.client.follow import FollowedRequest
-from fleetsim.client.results import REASON_CHARS_MAX, FollowResult
+from fleetsim.client.results import FollowResult
 from fleetsim.model.asking import text_of
 from fleetsim.model.errors import FleetsimError, TimedOut
 from fleetsim.model.event import ArtifactUpdate, Snapshot, bounded
+from fleetsim.model.extensions import REASON_CHARS_MAX
 from fleetsim.model.limits import check_text
 from fleetsim.model.parts import require_parts
 from fleetsim.model.task import INTERRUPTED, UNSUCCESSFUL, Artifact, TaskState, left_out

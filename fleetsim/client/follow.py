@@ -1,8 +1,7 @@
 """Following one request to its end: by a stream or by polls, with answers to its questions.
 
 ``FollowedRequest`` is the protocol, ``Following`` its form for an agent that is called directly; that for a hub is in
-``client.hub_follow``. A hub follows requests in another way (``caller.step``): it must survive a restart at any moment,
-and decides what to do from its ledger.
+``client.hub_follow``. From the first reply on, ``request.machine`` decides, as it does in a hub (``client.driver``).
 """
 
 from __future__ import annotations
@@ -11,17 +10,16 @@ import asyncio
 import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
-from itertools import count
-from typing import Any, Protocol, TypeAlias, TypeVar
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from fleetsim.client.credential import WAITS_FOR
 from fleetsim.client.results import FollowResult, SentTask
-from fleetsim.model.asking import answer_to, key_of, message_removed, unchanged
-from fleetsim.model.call import Call, GetTask, PushConfig, SendMessage, SubscribeToTask
+from fleetsim.model.asking import answer_to
+from fleetsim.model.call import Call, GetTask, PushConfig, SendMessage
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import (
     AuthRefused,
@@ -29,20 +27,21 @@ from fleetsim.model.errors import (
     HttpRefused,
     MethodNotFound,
     RpcError,
-    TaskNotFound,
     TimedOut,
     UnsupportedOperation,
     VersionNotSupported,
     WireError,
 )
-from fleetsim.model.event import DirectReply, Snapshot, StatusUpdate, TaskEvent, fold, plain
+from fleetsim.model.event import DirectReply, TaskEvent, fold, plain
 from fleetsim.model.limits import TEXT_CHARS_MAX
 from fleetsim.model.parts import require_parts
 from fleetsim.model.task import INTERRUPTED, Message, Part, Role, Task, with_text
 from fleetsim.model.work import skill_hint
-from fleetsim.runtime.ports import Clock, Runtime
-from fleetsim.runtime.retry import LOST_CONFIRM_S, YOUNG_S, misses_max, pause_s
+from fleetsim.runtime.retry import pause_s
 from fleetsim.wire.dialect import Reply
+
+if TYPE_CHECKING:
+    from fleetsim.client.driver import AgentCalls, Opened, TrackDriver
 
 T = TypeVar("T")
 
@@ -55,17 +54,8 @@ FellBack: TypeAlias = Callable[[FleetsimError], object]
 Retrying: TypeAlias = Callable[[HttpRefused, float], object]
 """Takes the refusal of an overloaded agent, and the seconds until it is called again."""
 
-POLL_FIRST_S, POLL_MAX_S, POLL_GROWTH = 0.2, 2.0, 1.5
-"""Seconds before the first poll of a task, the longest pause between two polls, and the growth of the pause."""
-
 WAIT_S = 300.0
 """Seconds until a call gives up waiting for a task, by default."""
-
-QUESTION_S = 1.0
-"""Seconds that a stream is read after a question in it: the rest of the question may follow."""
-
-LOOK_S = 1.0
-"""Seconds until the next poll of an agent that still shows the question that was answered."""
 
 
 class OutgoingMessage(Struct, frozen=True, kw_only=True):
@@ -178,32 +168,6 @@ class AskedAgent(Protocol):
     def follow_task(self, *request: Any, **options: Any) -> FollowedRequest: ...
 
 
-class AgentCalls(Protocol):
-    """The part of ``AgentClient`` that following a task needs."""
-
-    @property
-    def where(self) -> str: ...
-
-    @property
-    def spoken(self) -> str: ...
-
-    @property
-    def doubts(self) -> tuple[str, ...]: ...
-
-    @property
-    def runtime(self) -> Runtime: ...
-
-    async def card_if_any(self, timeout_s: float | None = None) -> AgentCard | None: ...
-
-    async def call_raw(
-        self, call: Call, *, headers: Mapping[str, str] | None = None, timeout_s: float | None = None
-    ) -> tuple[Reply, Any]: ...
-
-    def events(
-        self, call: Call, *, headers: Mapping[str, str] | None = None
-    ) -> AbstractAsyncContextManager[AsyncIterator[TaskEvent]]: ...
-
-
 class Following(FollowedRequest):
     """A request to an agent. ``refused`` is the refusal of an overloaded agent while a pause before another call lasts.
 
@@ -248,17 +212,30 @@ class Following(FollowedRequest):
         self._fell_back = fell_back
         self._retrying = retrying
         self._reply: tuple[Reply, Any] = (self.task, None)
+        self._driver: TrackDriver | None = None
 
     def _late(self, after: str) -> FleetsimError:
         if self.refused is not None:
             return self.refused
-        where = self._client.where
+        where, trouble = self._client.where, f"; the last look at it: {self._trouble}" if self._trouble else ""
+        if self.task is None and trouble:
+            return TimedOut(f"{where}: task {self._task_id} could not be read within {after}{trouble}")
         waits_for = WAITS_FOR.get()
         if self.task is None and (waits_for or not self.sent):
             return TimedOut(f"{where}: no {waits_for or 'card'} within {after}; nothing was sent", sent=False)
         if self.task is None:
             return TimedOut(f"{where}: no answer within {after}; it may have taken the work")
-        return TimedOut(f"{where}: task {self.task.task_id} is still {self.task.state} after {after}")
+        return TimedOut(f"{where}: task {self.task.task_id} is still {self.task.state} after {after}{trouble}")
+
+    @property
+    def _reason(self) -> str:
+        assert self.task is not None
+        ended = self._driver is not None and self.task.terminal
+        return self._driver.track.streaming.last_words if self._driver is not None and ended else self._trouble
+
+    @property
+    def _trouble(self) -> str:
+        return self._driver.track.polling.trouble if self._driver is not None else ""
 
     async def first(self) -> SentTask:
         """The first reply of the agent alone."""
@@ -274,7 +251,7 @@ class Following(FollowedRequest):
     @property
     def result(self) -> SentTask:
         """The agent's last reply, after the first one."""
-        reply, raw = self._reply
+        reply, raw = self._reply if self._driver is None else self._driver.reply
         return SentTask.of(reply if isinstance(reply, Message) else self.task, raw)
 
     @property
@@ -289,7 +266,8 @@ class Following(FollowedRequest):
             asked_task=task_id,
             asked_context=context_id,
             dialect=self._client.spoken,
-            doubts=self._client.doubts,
+            known=(*self._client.doubts, *(self._driver.track.record.warnings if self._driver is not None else ())),
+            reason=self._reason,
             duration_s=self.duration_s,
             text_chars_max=text_chars_max,
         )
@@ -299,48 +277,21 @@ class Following(FollowedRequest):
             outgoing, self._outgoing = self._outgoing, None
             if outgoing is not None and self._hinted:
                 outgoing = await self._as_asked_for(outgoing)
-            call = outgoing.call(self._client.runtime.ids.new()) if outgoing is not None else None
-            question = _Answered(self._answers, self._client.runtime.clock)
-            began, refused = False, None
-            if call is not None and self._streamed:
-                card = await self._card()
-                streams = card is not None and card.capabilities.streaming
-                for attempt in count() if streams else ():
-                    try:
-                        async for task in self._stream(call, question):
-                            began = True
-                            yield task
-                    except FleetsimError as error:
-                        if not began and await self._paused(attempt, error):
-                            continue
-                        # Before the first event only these three errors mean that the agent does not stream and
-                        # did nothing; after it the agent has the task, which polls can read.
-                        none = isinstance(error, MethodNotFound | UnsupportedOperation | VersionNotSupported)
-                        if not began and not none:
-                            raise
-                        refused = error
-                        self._fell_back(error)
-                    break
-            if call is not None and not began:
-                try:
-                    sent = await self._send(call)
-                except MethodNotFound as unknown:
-                    raise refused or unknown from unknown  # it has no other way, and said why not the first
-                yield sent
-            elif self.task is None:
-                yield await self._look(self._task_id)
-            if call is None and self._streamed and self.task is not None and self._open(self.task):
-                async for task in self._join(self.task, question):
-                    yield task
-            looked = False
-            pause_s = POLL_FIRST_S
-            while self.task is not None and self.task.task_id and not self.task.terminal:
-                stale = question.still_asks(self.task, looked=looked)
-                if self.task.state in INTERRUPTED and not stale:
-                    break
-                await asyncio.sleep(max(pause_s, LOOK_S) if stale else pause_s)
-                pause_s, looked = min(pause_s * POLL_GROWTH, POLL_MAX_S), True
-                yield await self._look(self.task.task_id)
+            async with AsyncExitStack() as stack:
+                opened = None
+                if outgoing is not None:
+                    call = outgoing.call(self._client.runtime.ids.new())
+                    opened, refused = await self._opened(call, stack)
+                    if opened is None:
+                        try:
+                            yield await self._send(call)
+                        except MethodNotFound as unknown:
+                            raise refused or unknown from unknown  # it has no other way, and said why not the first
+                if opened is not None or self.task is None or (self.task.task_id and not self.task.terminal):
+                    driver = await stack.enter_async_context(await self._drive(opened, joins=outgoing is None))
+                    while (task := await driver.next()) is not None:
+                        self.task, self.event = plain(task), driver.event
+                        yield self.task
             if self.task is None or self.task.state not in INTERRUPTED or self._ask is None:
                 return
             answer = await self._ask(self.result)
@@ -351,22 +302,23 @@ class Following(FollowedRequest):
             self._outgoing = OutgoingMessage(text=text, parts=parts, task_id=task_id, context_id=context_id)
             self._answers = self.task
 
-    def _open(self, task: Task) -> bool:
-        return not task.terminal and task.state not in INTERRUPTED
+    async def _drive(self, opened: Opened | None, *, joins: bool) -> TrackDriver:
+        """Hand over to the machine after the first reply; ``joins``: there was no message, the agent has the task."""
+        from fleetsim.client.driver import TrackDriver, first_signal  # most requests end with their first reply
 
-    async def _join(self, task: Task, question: _Answered) -> AsyncGenerator[Task, None]:
-        """The rest of the task's stream, and then one poll, which has the pieces that were sent before the stream was
-        joined. Polls alone follow if the agent has no such stream."""
-        card = await self._card()
-        if card is not None and not card.capabilities.streaming:
-            return
-        try:
-            async for update in self._stream(SubscribeToTask(task_id=task.task_id), question, task):
-                yield update
-        except FleetsimError as error:
-            self._fell_back(error)
-        with suppress(TaskNotFound):  # an agent may forget a task at its end
-            yield await self._look(task.task_id)
+        card = await self._card() if joins and self._streamed else None
+        self._driver = TrackDriver(
+            self._client,
+            first_signal(self.task, self._task_id, opened, joins=joins),
+            opened[1] if opened is not None else None,
+            answers=self._answers,
+            joins_stream=card is not None and card.capabilities.streaming,
+            headers=self._headers,
+            timeout_s=self._timeout_s,
+            fell_back=self._fell_back,
+            retrying=self._retrying,
+        )
+        return self._driver
 
     async def _as_asked_for(self, outgoing: OutgoingMessage) -> OutgoingMessage:
         """With the skill for its agent, and an answer in the form that the task asks for.
@@ -421,33 +373,23 @@ class Following(FollowedRequest):
         self.refused = None
         return True
 
-    async def _stream(
-        self, call: SendMessage | SubscribeToTask, answered: _Answered, folded: Task | None = None
-    ) -> AsyncGenerator[Task, None]:
-        """The task after each event, until the agent ends the stream or asks: many leave the stream open then.
+    async def _opened(self, call: SendMessage, stack: AsyncExitStack) -> tuple[Opened | None, FleetsimError | None]:
+        """The first event of the stream and the rest of it, or why there is none and a plain send must follow."""
+        card = await self._card() if self._streamed else None
+        if card is None or not card.capabilities.streaming:
+            return None, None
 
-        ``folded`` is the task before the first event."""
+        async def opened() -> Opened:
+            events = await stack.enter_async_context(self._client.events(call, headers=self._headers))
+            return await anext(events), events
+
         self.sent = True
-        until: float | None = None
-        async with self._client.events(call, headers=self._headers) as events:
-            while True:
-                limit = asyncio.timeout_at(until)
-                try:
-                    async with limit:
-                        event = await anext(events, None)
-                except TimeoutError:
-                    if not limit.expired():
-                        raise
-                    return
-                if event is None:
-                    return
-                folded = fold(folded, event)
-                self.event, self.task = event, (task := plain(folded))
-                self._reply = (event.message if isinstance(event, DirectReply) else task), None
-                anew = isinstance(event, StatusUpdate) or not answered.still_asks(task, looked=False)
-                asks = task.state in INTERRUPTED and anew
-                until = (until or asyncio.get_running_loop().time() + QUESTION_S) if asks else None
-                yield task
+        try:
+            return await self._repeated(opened), None
+        except (MethodNotFound, UnsupportedOperation, VersionNotSupported) as error:
+            # Only these three mean that the agent does not stream and did nothing.
+            self._fell_back(error)
+            return None, error
 
     async def _send(self, call: SendMessage) -> Task:
         self.sent = True
@@ -455,49 +397,5 @@ class Following(FollowedRequest):
         if not isinstance(reply, Task | Message):
             raise WireError(f"{self._client.where}: the reply is neither a task nor a message")
         self.task = reply if isinstance(reply, Task) else fold(None, DirectReply(message=reply))
-        self.event, self._reply = None, (reply, raw)
+        self.event, self._reply, self._driver = None, (reply, raw), None
         return self.task
-
-    async def _look(self, task_id: str) -> Task:
-        misses = 0
-        while True:
-            try:
-                reply, raw = await self._call(GetTask(task_id=task_id))
-                break
-            except TaskNotFound:
-                misses += 1
-                if self.task is None or misses > misses_max(self.duration_s):
-                    raise
-                await asyncio.sleep(LOST_CONFIRM_S)
-        if not isinstance(reply, Task):
-            raise WireError(f"{self._client.where}: the reply is not a task")
-        self.event, self.task, self._reply = None, fold(self.task, Snapshot(task=reply)), (reply, raw)
-        return self.task
-
-
-class _Answered:
-    """A waiting task whose question the next message answers. None: the message answers no question.
-
-    An agent that accepted an answer may still show the same question, in its reply and for a while after it. A person
-    must not be asked twice for one answer. The rules are those of the hub (decision 0005).
-    """
-
-    def __init__(self, asked: Task | None, clock: Clock) -> None:
-        self._asked = asked if asked is not None and asked.state in INTERRUPTED else None
-        self._clock = clock
-        self._began = clock.monotonic()
-
-    def still_asks(self, task: Task, *, looked: bool) -> bool:
-        """Whether the task shows the question that was answered, so that it is to be looked at once more.
-
-        ``looked``: this came of a look that began after the agent had taken the answer.
-        """
-        if self._asked is None or task.state not in INTERRUPTED:
-            return False
-        before = self._asked.status
-        asked_at = before.timestamp if before.message is not None else None
-        if message_removed(task.status, asked_at):
-            return True
-        if key_of(task) != key_of(self._asked):
-            return False
-        return not looked or (unchanged(task.status, asked_at) and self._clock.monotonic() - self._began < YOUNG_S)

@@ -12,7 +12,7 @@ from fleetsim.api.part_rows import part_row, read_part_row
 from fleetsim.model.asking import answer_schema, asking_of, text_of
 from fleetsim.model.errors import WireError
 from fleetsim.model.event import DirectReply, bounded, fold
-from fleetsim.model.extensions import read_extras
+from fleetsim.model.extensions import REASON_CHARS_MAX, read_extras, reason_of
 from fleetsim.model.limits import TEXT_CHARS_MAX
 from fleetsim.model.parts import ListedPart, answer_parts
 from fleetsim.model.task import INTERRUPTED, TERMINAL, UNSUCCESSFUL, Message, Task, TaskState, id_changes
@@ -20,9 +20,6 @@ from fleetsim.model.text import one_line
 from fleetsim.model.work import Cause
 from fleetsim.wire.choice import disagreement
 from fleetsim.wire.dialect import Reply
-
-REASON_CHARS_MAX = 500
-"""Characters of the reason of a failure on its one line; the text has all of it."""
 
 _STATES = frozenset(TaskState)
 
@@ -142,12 +139,14 @@ class FollowResult:
         asked_task: str | None = None,
         asked_context: str | None = None,
         dialect: str = "",
-        doubts: tuple[str, ...] = (),
+        known: tuple[str, ...] = (),
+        reason: str = "",
         duration_s: float = 0.0,
         text_chars_max: int = TEXT_CHARS_MAX,
     ) -> FollowResult:
         """Read a task of an agent that was called directly. ``asked_*`` are the ids in the message to it,
-        ``doubts`` the warnings in its card."""
+        ``known`` the warnings so far. ``reason`` is that of failed looks, or of a failure that the task gives none for.
+        """
         parts, parts_total = answer_parts(task)
         task = bounded(task, text_chars_max)
         text, chars = text_of(task)
@@ -158,9 +157,10 @@ class FollowResult:
         extras = read_extras(task)
         completed = task.state is TaskState.COMPLETED
         denied = completed and extras.denies_success
-        reason = Cause.SUCCESS_DENIED.meaning if denied else ""
         if task.state in UNSUCCESSFUL:
-            reason = one_line(text, REASON_CHARS_MAX)
+            reason = one_line(text, REASON_CHARS_MAX) or reason_of(task) or reason
+        elif completed:
+            reason = Cause.SUCCESS_DENIED.meaning if denied else ""
         moved = id_changes(task.task_id, task.context_id, asked_task=asked_task, asked_context=asked_context)
         return cls(
             state=task.state,
@@ -177,7 +177,7 @@ class FollowResult:
             duration_s=duration_s,
             cost_usd=extras.cost.cost_usd if extras.cost else None,
             dialect=dialect,
-            warnings=(*doubts, *((disagreement(dialect),) if dialect else ()), *moved),
+            warnings=(*known, *((disagreement(dialect),) if dialect else ()), *moved),
             parts=parts,
             parts_total=parts_total,
         )

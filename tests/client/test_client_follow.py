@@ -51,15 +51,16 @@ def methods(agent: ScriptedAgent) -> list[str]:
 
 
 async def test_a_stream_is_folded_into_one_task(runtime: Runtime, network: MemoryNetwork) -> None:
-    agent = ScriptedAgent({"message/stream": FOUR})
+    agent = ScriptedAgent({"message/stream": FOUR, "tasks/get": task("completed", "Monday")})
     async with network:
         following = client(runtime, network, agent).follow("Which day?")
         seen = [(task.state.value, task.text, following.event is not None) async for task in following]
     texts = ["", "", "Mon", "Monday", "Monday"]
     states = ["submitted", "working", "working", "working", "completed"]
-    assert seen == [(state, text, True) for state, text in zip(states, texts, strict=True)]
+    streamed = [(state, text, True) for state, text in zip(states, texts, strict=True)]
+    assert seen == [*streamed, ("completed", "Monday", False)]
     assert (following.result.text, following.result.id, following.result.done) == ("Monday", "t1", True)
-    assert methods(agent) == ["message/stream"]
+    assert methods(agent) == ["message/stream", "tasks/get"]
 
 
 async def test_a_task_with_many_artifacts_has_them_as_a_tuple_like_any_other(
@@ -199,10 +200,11 @@ async def test_a_question_in_a_stream_that_stays_open_is_answered(
 async def test_a_question_that_the_agent_takes_back_at_once_ends_nothing(
     runtime: Runtime, network: MemoryNetwork
 ) -> None:
-    agent = ScriptedAgent({"*": [task("input-required", None), status("working"), status("completed", final=True)]})
+    said = [task("input-required", None), status("working"), status("completed", final=True)]
+    agent = ScriptedAgent({"message/stream": said, "tasks/get": task()})
     async with network:
         done = await client(runtime, network, agent).follow("hello").end()
-    assert (done.state, methods(agent)) == (TaskState.COMPLETED, ["message/stream"])
+    assert (done.state, methods(agent)) == (TaskState.COMPLETED, ["message/stream", "tasks/get"])
 
 
 async def test_a_task_that_asks_is_answered_on_the_same_task(runtime: Runtime, network: MemoryNetwork) -> None:

@@ -39,7 +39,7 @@ async def test_timeout_s_covers_the_card_the_head_and_the_first_event(
     runtime: Runtime, network: MemoryNetwork, slow: str, streaming: bool
 ) -> None:
     where = CARDS if slow == "card" else Match(method="POST")
-    network.fault(Stall(at="body", seconds=35) if slow == "body" else SlowStart(seconds=35), where)
+    network.fault(Stall(at="body", seconds=35) if slow == "body" else SlowStart(seconds=35), where, times=1)
     async with network:
         following = client(runtime, network, agent(streaming=streaming)).follow("hi", timeout_s=40)
         assert (await following.end()).done
