@@ -13,7 +13,6 @@ from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConnectionLost, LimitReached, RpcError, TimedOut, WireError
 from fleetsim.model.event import fold
 from fleetsim.model.extensions import read_extras
-from fleetsim.request.following import task_id_of
 from fleetsim.runtime.ports import IncomingResponse
 from fleetsim.runtime.sse import read_events
 from fleetsim.wire import jsonrpc
@@ -126,7 +125,7 @@ def push(data: bytes) -> bool:
         return False
     taken = False
     try:
-        assert all(len(task_id_of(one)) <= 1_024 for one in read_push_body(value))
+        assert all(len(one.task_id) <= 1_024 for one in read_push_body(value))
         taken = True
     except WireError:
         pass

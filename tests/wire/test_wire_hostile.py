@@ -17,7 +17,6 @@ from fleetsim.model.errors import InvalidParams, InvalidRequest, MethodNotFound,
 from fleetsim.model.event import Snapshot, fold
 from fleetsim.model.extensions import read_extras
 from fleetsim.model.task import Message, Task
-from fleetsim.request.following import task_id_of
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.choice import choose
 from fleetsim.wire.dialect import DIALECTS, dialect, error_dialect, for_request, read_card, write_card
@@ -100,7 +99,7 @@ def test_any_webhook_body_is_read_or_is_a_wire_error(value: Any) -> None:
     except WireError:
         return
     assert events
-    assert all(len(task_id_of(event)) <= 1024 for event in events)
+    assert all(len(event.task_id) <= 1024 for event in events)
 
 
 @pytest.mark.slow

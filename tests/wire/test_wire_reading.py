@@ -34,7 +34,6 @@ from fleetsim.model.task import (
     TaskStatus,
     TextPart,
 )
-from fleetsim.request.following import task_id_of
 from fleetsim.wire import base, reading
 from fleetsim.wire.base import write_push_config
 from fleetsim.wire.cards import read_card, read_requirements, read_schemes, write_requirements, write_schemes
@@ -538,7 +537,7 @@ def test_every_form_of_webhook_body_is_read_and_names_its_task(name: str) -> Non
     body, kind = BODIES[name]
     (event,) = reading.read_push_body(body)
     assert type(event) is kind
-    assert task_id_of(event) == "t"
+    assert event.task_id == "t"
 
 
 def test_a_single_artifact_of_a_fleet_webhook_is_kept() -> None:
@@ -567,7 +566,7 @@ def test_among_wrapped_events_results_come_before_the_status() -> None:
 
 def test_a_message_without_a_task_names_none() -> None:
     (event,) = reading.read_push_body({"message": {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "x"}]}})
-    assert task_id_of(event) == ""
+    assert event.task_id == ""
 
 
 @pytest.mark.parametrize(

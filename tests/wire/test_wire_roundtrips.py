@@ -43,7 +43,6 @@ from fleetsim.model.task import (
     TaskStatus,
     TextPart,
 )
-from fleetsim.request.following import task_id_of
 from fleetsim.wire.dialect import DIALECTS, dialect, read_card, write_card
 from fleetsim.wire.json import dump, parse_untrusted
 from fleetsim.wire.reading import read_push_body
@@ -350,7 +349,7 @@ def test_webhook_bodies_name_their_task_and_carry_the_results_of_a_completed_one
     body = over_the_wire(dialect(version).encode_push(event, task))
     (heard,) = read_push_body(body)
     if isinstance(event, StatusUpdate | Snapshot):
-        assert task_id_of(heard) == task.task_id
+        assert heard.task_id == task.task_id
         seen = fold(None, heard)
         state = event.status.state if isinstance(event, StatusUpdate) else task.state
         assert seen.state is kept_status(TaskStatus(state=state), version).state

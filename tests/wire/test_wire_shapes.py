@@ -19,7 +19,6 @@ from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate
 from fleetsim.model.task import Artifact, DataPart, FilePart, Message, Role, Task, TaskState, TaskStatus, TextPart
-from fleetsim.request.following import task_id_of
 from fleetsim.wire import base, reading
 from fleetsim.wire.dialect import DIALECTS, dialect
 from fleetsim.wire.reading import read_push_body
@@ -55,7 +54,7 @@ SAID = {"messageId": "m", "role": "agent", "parts": [PART]}
 def test_the_kind_member_wins_over_the_shape(said: dict[str, Any], kind: type) -> None:
     event = reading.read_event(said)
     assert type(event) is kind
-    assert task_id_of(event) == ("" if kind is DirectReply else "t")
+    assert event.task_id == ("" if kind is DirectReply else "t")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +85,7 @@ def test_a_flat_body_with_one_artifact_leaves_the_others_unchanged(said: dict[st
 )
 def test_a_webhook_body_names_its_task_in_every_wrapping(said: dict[str, Any], names: str) -> None:
     (event,) = read_push_body(said)
-    assert task_id_of(event) == names
+    assert event.task_id == names
 
 
 @pytest.mark.parametrize(
@@ -306,4 +305,4 @@ def test_a_webhook_of_0_x_carries_the_results_beside_a_terminal_state(version: s
         assert body["timestamp"] == "2026-01-02T03:04:05.000Z"
         assert "timestamp" not in dialect(version).encode_push(Snapshot(task=task), task)
     (event,) = read_push_body(body)
-    assert task_id_of(event) == "t"
+    assert event.task_id == "t"
