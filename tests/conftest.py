@@ -4,7 +4,7 @@ Async tests run on virtual time: an hour of ``asyncio.sleep`` passes at once, an
 can happen any more fails with ``Deadlock``. A test that wants real sockets or real threads says
 ``@pytest.mark.sockets`` (or ``interop``), runs on the machine's own loop, and stays on the loopback address.
 
-A test may use so much processor time, which other work on the machine does not shorten. The limit by the clock in
+A test has a limit of processor time, which other work on the machine does not shorten. The limit by the clock in
 ``pyproject.toml`` is for a test that waits for what never comes.
 """
 
@@ -34,7 +34,7 @@ from tests.postgres import Server
 from tests.scale import scaled
 
 # How long an example takes is the machine's business, and a submission is judged on the same examples each time.
-# What could vary in a failing example is not told: for a state machine that takes longer than a test may.
+# The explain phase of Hypothesis is off: for a state machine it takes longer than a test may.
 settings.register_profile(
     "house",
     max_examples=scaled(settings.default.max_examples),
@@ -46,13 +46,13 @@ settings.register_profile(
 settings.register_profile("ci", settings.get_profile("house"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "house")
 
-# What a background job or ``nohup`` ignores, every command that a test starts and interrupts would ignore as well.
+# A signal that a background job or ``nohup`` ignores would be ignored by every command that a test starts, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)  # the tests' own run goes on; what it starts has the default
 
-# A proxy of the machine's would be asked for what is on loopback, by the SDKs and agents of others that tests run.
+# The SDKs and agents of others would send their loopback requests to a proxy of the machine.
 for proxy in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
     os.environ.pop(proxy, None)
     os.environ.pop(proxy.upper(), None)

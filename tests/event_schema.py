@@ -16,7 +16,7 @@ from fleetsim.hub.schemas import EVENTS_SCHEMA, schemas
 
 @cache
 def published() -> Mapping[str, str]:
-    """The text of every schema by its file name; making them anew for each test takes longer than most tests."""
+    """The text of every schema by its file name; making them for each test takes longer than most tests."""
     return schemas()
 
 
@@ -48,7 +48,7 @@ def _topics() -> dict[str, Draft202012Validator]:
 
 
 def unfit(events: Iterable[Event]) -> list[str]:
-    """What is wrong with which of them."""
+    """The schema errors of the events."""
     wrong = []
     for event in events:
         name, written = type(event).__name__, json.loads(json.dumps(to_wire(event)))

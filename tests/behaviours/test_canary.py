@@ -208,7 +208,7 @@ def files_of(home: Path) -> dict[str, bytes]:
 
 
 async def provoked(secrets: Secrets, urls: Mapping[str, str], runtime: object) -> str:
-    """What errors, values and handles of the library say of themselves."""
+    """The texts of errors, values and handles of the library."""
     said = [repr(secrets.masters.keys())]
     for scheme, secret in (("apiKey", secrets.wrong), ("bearer", secrets.wrong), ("apiKey", f"{secrets.wrong}\n")):
         credential = Credential.of(scheme, secret)  # type: ignore[arg-type]

@@ -65,7 +65,7 @@ async def examine(broken: Mutant | None, requirements: Iterable[Requirement] | N
 
 
 def checked(broken: Mutant | None, requirements: Iterable[Requirement] | None = None, *, seed: int = 0) -> Report:
-    """``examine`` on a virtual loop of its own. What a broken agent leaves running is its own affair."""
+    """``examine`` on a virtual loop of its own. Workers that a broken agent leaves running do not fail it."""
     reports: list[Report] = []
 
     async def story() -> None:
@@ -78,7 +78,7 @@ def checked(broken: Mutant | None, requirements: Iterable[Requirement] | None = 
 
 @dataclass(frozen=True, slots=True)
 class MutantOutcome:
-    """What the check found of one broken agent, against what it should find."""
+    """The check's findings about one broken agent, compared with the expected ones."""
 
     mutant: Mutant
     failed: frozenset[str]

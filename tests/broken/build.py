@@ -1,4 +1,4 @@
-"""What a broken agent is: the healthy one with one thing wrong, the row that must find it, and where it happened."""
+"""A broken agent: the healthy one with one fault, the row that must find it, and the place where it happened."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def signed(agent: Agent) -> Agent:
 
 
 class Pair(Protocol):
-    """What stands before the operations and what sends webhooks, made for each other."""
+    """The guard in front of the operations and the sender of webhooks, made for each other."""
 
     def intercept(self, inner: Operations) -> Operations:
         """As an interceptor of the settings."""
@@ -74,7 +74,7 @@ def breaks(
     pair: Callable[[], Pair] | None = None,
     runtime: Callable[[Runtime], Runtime] | None = None,
 ) -> Make:
-    """How to break an agent: edits of its wire, of its settings, of its calls, of its webhooks, of what it runs on."""
+    """The faults of an agent: edits of its wire, its settings, its calls, its webhooks, and its runtime."""
 
     def make(healthy: Agent) -> Agent:
         changed = settings(healthy.settings) if settings else healthy.settings

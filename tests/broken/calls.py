@@ -89,7 +89,7 @@ catalogue = Catalogue()
 add = catalogue.add
 
 add(
-    "E-01 malformed-422: a body that is no JSON gets the framework's page",
+    "E-01 malformed-422: a body that is not JSON gets the framework's page",
     answer_if(
         _to_rpc,
         {"detail": [{"type": "json_invalid", "loc": ["body", 1], "msg": "JSON decode error"}]},
@@ -110,7 +110,7 @@ add(
 )
 add("E-04 no-method-internal: a request without a method is -32603", edit_error(-32600, to=-32603, on=_lacks("method")))
 add(
-    "E-05 batch-500: a body that is no object is HTTP 500",
+    "E-05 batch-500: a body that is not an object is HTTP 500",
     _crash_if(lambda asked: _to_rpc(asked) and _read(asked) is not None and (not isinstance(_read(asked), dict))),
     incident="the original agent",
 )
@@ -118,7 +118,7 @@ add(
     "E-06 unknown-method-invalid: an unknown method is -32600", edit_error(-32601, to=-32600), incident="a2a-sdk 0.2.16"
 )
 add(
-    "E-07 params-500: params that are no object are HTTP 500",
+    "E-07 params-500: params that are not an object are HTTP 500",
     _crash_if(lambda asked: "params" in asked.call and (not isinstance(asked.call["params"], dict))),
     incident="the original agent",
 )
@@ -204,9 +204,9 @@ add(
 )
 add("E-23 traceback-told: an error tells the stack", edit_error(-32602, to=-32602, message=TRACEBACK, on=_to_rpc))
 
-add("M-01 no-send: there is no method to send", _missing(Operation.SEND))
+add("M-01 no-send: the agent lacks the method to send", _missing(Operation.SEND))
 add(
-    "M-02 no-stream: there is no method to stream",
+    "M-02 no-stream: the agent lacks the method to stream",
     _missing(Operation.STREAM),
     also={"C-06": "the card promises streams", "M-03": "the alias is the same method"},
 )
@@ -219,17 +219,29 @@ add(
     "M-03 no-send-stream: message/sendStream is not taken",
     answer_error(lambda asked: asked.method == "message/sendStream", METHOD_MISSING, "Method not found"),
 )
-add("M-04 no-get: there is no method to read a task", _missing(Operation.GET))
-add("M-05 no-cancel: there is no method to cancel", _missing(Operation.CANCEL))
-add("M-06 no-resubscribe: there is no method to rejoin a stream", _missing(Operation.SUBSCRIBE), incident="selectools")
+add("M-04 no-get: the agent lacks the method to read a task", _missing(Operation.GET))
+add("M-05 no-cancel: the agent lacks the method to cancel", _missing(Operation.CANCEL))
 add(
-    "M-07 no-push-set: there is no method to register a webhook",
+    "M-06 no-resubscribe: the agent lacks the method to rejoin a stream",
+    _missing(Operation.SUBSCRIBE),
+    incident="selectools",
+)
+add(
+    "M-07 no-push-set: the agent lacks the method to register a webhook",
     _missing(Operation.PUSH_SET),
     incident="Quinn PR #25",
     also={"C-07": "the card promises webhooks"},
 )
-add("M-08 no-push-get: there is no method to read a webhook", _missing(Operation.PUSH_GET), incident="Quinn PR #25")
-add("M-09 no-push-list: there is no method to list webhooks", _missing(Operation.PUSH_LIST), incident="Quinn PR #25")
+add(
+    "M-08 no-push-get: the agent lacks the method to read a webhook",
+    _missing(Operation.PUSH_GET),
+    incident="Quinn PR #25",
+)
+add(
+    "M-09 no-push-list: the agent lacks the method to list webhooks",
+    _missing(Operation.PUSH_LIST),
+    incident="Quinn PR #25",
+)
 add(
     "M-09 push-list-invalid: an unknown method is -32600, and so is the missing one",
     _missing(Operation.PUSH_LIST, code=-32600),
@@ -238,11 +250,11 @@ add(
     also={"E-06": "an unknown method has a code of its own"},
 )
 add(
-    "M-10 no-push-delete: there is no method to delete a webhook",
+    "M-10 no-push-delete: the agent lacks the method to delete a webhook",
     _missing(Operation.PUSH_DELETE),
     incident="Quinn PR #25",
 )
-add("M-11 no-list: there is no method to list tasks", _missing(Operation.LIST))
+add("M-11 no-list: the agent lacks the method to list tasks", _missing(Operation.LIST))
 
 add(
     "V-01 version-assumed: 1.0 without its header is served",

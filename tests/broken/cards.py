@@ -83,21 +83,19 @@ add(
     edit_card(member("skills", lambda skills: [without("tags")(skills[0]), *skills[1:]])),
 )
 add("C-05 skill-twins: two skills share an id", edit_card(member("skills", lambda skills: [*skills, skills[0]])))
-add("C-06 streaming-hidden: the card says there are no streams, and there are", edit_card(_flag("streaming", False)))
+add("C-06 streaming-hidden: the card denies streams, and the agent has them", edit_card(_flag("streaming", False)))
 add(
     "C-06 streaming-lie: the card promises streams, and there are none",
     edit_card(_flag("streaming", True)),
     settings=lambda settings: replace(settings, streaming=False),
     incident="false flags break the dispatcher",
     also={
-        "H-05": "there is no stream to open after the aborted ones",
+        "H-05": "after the aborted streams none can be opened",
         "L-03 R-02 R-04 S-01 S-18": "streams are refused, so nothing of them can be seen",
         "P-14": "a stream is what is refused with the webhook, and there are none",
     },
 )
-add(
-    "C-07 push-hidden: the card says there are no webhooks, and there are", edit_card(_flag("pushNotifications", False))
-)
+add("C-07 push-hidden: the card denies webhooks, and the agent has them", edit_card(_flag("pushNotifications", False)))
 add(
     "C-07 push-lie: the card promises webhooks, and there are none",
     edit_card(_flag("pushNotifications", True)),
@@ -144,7 +142,7 @@ add(
     edit_card(lambda card: {**card, "supportsAuthenticatedExtendedCard": True}),
 )
 add(
-    "C-13 extended-card-missing: asked for the extended card it says there is no such method",
+    "C-13 extended-card-missing: a call for the extended card gets method not found",
     edit_error(-32007, to=-32601),
     edit_error(-32004, to=-32601, on=about(Operation.EXTENDED_CARD)),
 )

@@ -1,6 +1,6 @@
 """The editors that broken agents are made of, one for each place where something leaves an agent or reaches it.
 
-Each takes a function from what is there to what shall be there instead; None takes it away. They work on
+Each takes a function from the present value to the new one; None removes the value. They work on
 the JSON of every dialect: an event is looked at through ``kind_of`` and ``inside``.
 """
 

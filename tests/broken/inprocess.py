@@ -22,7 +22,7 @@ AGENT = "http://agent:9000"
 CHECKER = "http://checker:9199"
 CHECKER_ADDRESS = "10.255.0.1"
 ALLOW = f"{CHECKER_ADDRESS}/32:9199"
-"""What an agent in process needs in its allow-list for the listener."""
+"""The allow-list that an agent in process needs for the listener."""
 
 
 async def check_app(

@@ -129,7 +129,7 @@ add(
 add(
     "P-15 end-untold: the end of a task is not delivered",
     sender=silent_about(TaskState.COMPLETED),
-    also={"L-07 P-24 P-25 P-26 P-36": "it waits for the end of a task to be told"},
+    also={"L-07 P-24 P-25 P-26 P-36": "it waits for the webhook of a task's end"},
 )
 add("P-16 working-untold: working is not delivered", sender=silent_about(TaskState.WORKING))
 add(

@@ -47,7 +47,7 @@ add(
     answer_if(_path("/message:send"), {}, status=200, if_so=lambda answer: answer.status < 300),
 )
 add(
-    "R-02 rest-stream-as-json: POST /message:stream is no event stream",
+    "R-02 rest-stream-as-json: POST /message:stream does not return an event stream",
     Edit(on=_path("/message:stream"), stream_headers=lambda headers: {**headers, "content-type": "application/json"}),
 )
 add(

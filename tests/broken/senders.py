@@ -310,7 +310,7 @@ class HastySender(ParallelSender):
 
 
 def silent_about(*states: TaskState) -> type[WebhookSender]:
-    """A sender that leaves out some moves, and with the end the artifacts that 0.1 is told of before it."""
+    """A sender that leaves out some moves, and with the end the artifacts that 0.1 sends before it."""
     untold = {*states, "artifact"} if TaskState.COMPLETED in states else {*states}
     return sending(lambda delivery: None if delivery.state in untold else delivery)
 

@@ -34,7 +34,7 @@ BURST = 8
 
 
 def members(watch: Watch) -> dict[str, Any]:
-    """What a watch is made of, to make another kind of watch from it."""
+    """The parts of a watch, to make another kind of watch from them."""
     return {name: getattr(watch, name) for name in Watch.__dataclass_fields__}
 
 
@@ -107,7 +107,7 @@ class BeginsForUnknown(Forgetting):
 
 
 class Sharing(Interceptor):
-    """What belongs to one task is kept in one variable: the eighth send that waits to start gets the first's."""
+    """The values of one task are kept in one variable: the eighth send that waits to start gets the first's."""
 
     _burst: tuple[Task, ...] = ()
 
@@ -144,7 +144,7 @@ class Evicting(Interceptor):
         return reply
 
 
-# -- how long a send takes, and who hears the answer ------------------------------------------------
+# how long a send takes, and which callers get the reply
 
 
 class AlwaysWaiting(Interceptor):
@@ -188,7 +188,7 @@ class Cancelling(Interceptor):
     """Answers some cancels in place of the agent."""
 
     def cancel(self, task: Task) -> Task | None:
-        """What is answered to a cancel of this task; None leaves it to the agent. May raise RpcError."""
+        """The reply to a cancel of this task; None leaves it to the agent. May raise RpcError."""
         return None
 
     async def call(self, call: Call, caller: CallerContext) -> Reply:
@@ -218,7 +218,7 @@ class Cancelable(Cancelling):
 
 
 class Racy(Cancelling):
-    """A cancel looks at what was last read, so a task that ended since is told to be canceled and is not."""
+    """A cancel reads an older state, so a task that ended since is reported as canceled and is not."""
 
     def __init__(self, inner: Operations) -> None:
         super().__init__(inner)
@@ -244,7 +244,7 @@ def canceled(task: Task) -> Task:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class RetoldWatch(Watch):
-    """A stream whose first event is told otherwise."""
+    """A stream with an altered first event."""
 
     retold: Callable[[Task], Task]
 
@@ -273,7 +273,7 @@ class Retelling(Interceptor):
 
 
 class ProgressLost(Retelling):
-    """What a skill says it is doing is told to streams, and not kept on the task."""
+    """A skill's progress is sent to streams, and not kept on the task."""
 
     def retold(self, task: Task) -> Task:
         return (
@@ -321,7 +321,7 @@ class WorkingOn(Retelling, Cancelling):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class StuckWatch(RetoldWatch):
-    """A stream that never tells of a failure, and stays open."""
+    """A stream that never reports a failure, and stays open."""
 
     async def events(self) -> AsyncGenerator[TaskEvent | None, None]:
         if self.record.task.state is TaskState.FAILED:
@@ -442,7 +442,7 @@ class Hurried(Watching):
 
 
 class SilentlyDropped(Interceptor):
-    """An unsafe webhook in a send is dropped without a word; the caller believes it will be told (U27)."""
+    """An unsafe webhook in a send is dropped silently; the caller expects its notices (U27)."""
 
     async def call(self, call: Call, caller: CallerContext) -> Reply:
         try:
@@ -499,7 +499,7 @@ class StrictDelete(Interceptor):
 
 
 class Undead(Interceptor):
-    """A webhook that was deleted is gone from every answer, and told on and on."""
+    """A deleted webhook is missing in every response, and still gets every notice."""
 
     def __init__(self, inner: Operations) -> None:
         super().__init__(inner)

@@ -77,7 +77,7 @@ def _snapshot_again(event: Json, seen: list[Json]) -> Iterable[Json]:
 
 
 def _all_at_once(event: Json, held: list[Json]) -> Iterable[Json]:
-    """Nothing is told before the end."""
+    """No event is sent before the end."""
     held.append(event)
     if closes(event) or state_of(event) in TERMINAL | INTERRUPTED:
         told = list(held)
@@ -87,7 +87,7 @@ def _all_at_once(event: Json, held: list[Json]) -> Iterable[Json]:
 
 
 def _last_reader_only() -> Callable[[Json, list[Json]], Iterable[Json]]:
-    """One queue for all readers of a task: whoever joins takes the events from who was there."""
+    """One queue for all readers of a task: a new reader takes the events of the others."""
     latest: dict[str, list[Json]] = {}
 
     def change(event: Json, mine: list[Json]) -> Iterable[Json]:
@@ -115,7 +115,7 @@ add = catalogue.add
 add(
     "S-01 stream-as-text: a stream is sent as text/plain",
     edit_headers(about(*STREAMS), lambda headers: {**headers, "content-type": "text/plain; charset=utf-8"}),
-    also={"C-06 H-05 L-03 M-02 M-03 M-06 P-14 S-18 S-21": "what is no event stream is not read as one"},
+    also={"C-06 H-05 L-03 M-02 M-03 M-06 P-14 S-18 S-21": "a response that is not an event stream is not read as one"},
 )
 add("S-02 no-first-task: a stream does not begin with the task", drop_frame(_is_task, on=about(STREAM)))
 add(
@@ -182,11 +182,11 @@ add(
     answer_error(JOINS, -32004, "This operation is not supported", if_granted=True),
 )
 add(
-    "S-16 no-snapshot: a late joiner is told only what follows",
+    "S-16 no-snapshot: a late joiner gets only later events",
     drop_frame(_is_task, on=JOINS),
     incident="a2a-sdk 0.3.26",
 )
-add("S-17 progress-lost: what a tool said is gone for who rejoins", intercept=ProgressLost, incident="Quinn #22")
+add("S-17 progress-lost: progress is missing for a reader that rejoins", intercept=ProgressLost, incident="Quinn #22")
 add("S-18 rejoin-unknown-invalid: rejoining an unknown task is -32602", edit_error(-32001, to=-32602, on=JOINS))
 add(
     "S-19 refused-as-json: a refused 0.3 stream is plain JSON",

@@ -86,7 +86,7 @@ async def _boasting(run: SkillFunction, task: SkillContext) -> str | None:
 
 
 class _Unanswered:
-    """What a skill writes with; answers to its questions never reach it."""
+    """The writer of a skill; answers to its questions never reach it."""
 
     def __init__(self, writer: ArtifactWriter) -> None:
         self.put, self.note = writer.put, writer.note
@@ -157,13 +157,13 @@ add(
     edit_everything(
         member("state", lambda state: "queued" if state in {"submitted", "TASK_STATE_SUBMITTED"} else state)
     ),
-    also={"L-01 T-01": "the first state is no state"},
+    also={"L-01 T-01": "the first state is not a state"},
 )
 add(
     "T-07 undead: a canceled task is completed later",
     intercept=WorkingOn,
     incident="Quinn #19",
-    also={"P-17 S-26": "only who asks for the task hears of the cancel"},
+    also={"P-17 S-26": "only a call for the task shows the cancel"},
 )
 add(
     "T-08 cancel-in-words: a cancel is answered and not done",
@@ -234,14 +234,14 @@ add(
     "T-21 failures-completed: a failure is completed, with an error text",
     settings=with_skills(_boasting),
     incident="fleet health took failures for successes",
-    also={"P-18": "there is no failure to deliver"},
+    also={"P-18": "no failure is delivered"},
 )
 add(
     "T-21 failures-stuck: a failed task works for ever",
     intercept=Stuck,
     sender=silent_about(TaskState.FAILED),
     incident="a producer that ended without done",
-    also={"P-18": "there is no failure to deliver"},
+    also={"P-18": "no failure is delivered"},
 )
 add("T-22 one-page: a list has one page", edit_reply(LIST, to=lambda page: {**page, "nextPageToken": ""}))
 add(
@@ -294,7 +294,7 @@ add(
 add("H-02 evicts-work: tasks at work are let go by age", intercept=Evicting)
 add("H-03 shared-state: sends of one moment share a task", intercept=Sharing)
 add(
-    "H-04 cancel-race: a task that ended just now is told to be canceled, and is not",
+    "H-04 cancel-race: a task that ended just now is reported as canceled, and is not",
     intercept=Racy,
     incident="Quinn #19",
     also={"T-07": "the answer said canceled, and the task is completed"},

@@ -59,7 +59,7 @@ class HttpRequest:
 
     @property
     def operation(self) -> Operation | None:
-        """What the method asks for in whichever dialect knows it."""
+        """The method that a call names, in the dialect that knows it."""
         return _METHODS.get(self.method)
 
     @property
@@ -76,7 +76,7 @@ class HttpRequest:
 
 @dataclass(slots=True)
 class HttpResponse:
-    """A whole answer that is no stream."""
+    """A whole response that is not a stream."""
 
     status: int
     headers: Headers

@@ -1,4 +1,4 @@
-"""The dashboard in a real Chromium: seen, walked through, answered and fired; who is let in; hostile texts."""
+"""The dashboard in a real Chromium: seen, walked through, answered and fired; access with a key; hostile texts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``fleetsim`` as later versions may be, with more columns: ``OLDEST="1 3" python -m tests.cli.newer_hub VERB …``.
 
-``OLDEST`` has, for each later version of the tables, the oldest version that goes on beside it.
+``OLDEST`` has, for each later version of the tables, the oldest version that continues beside it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The agent that a newcomer is given runs, and its test passes."""
+"""The agent that ``agent new`` writes runs, and its test passes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_template_is_about_twenty_lines() -> None:
     assert ast.parse(source)
 
 
-def test_what_is_written_runs_and_its_test_passes(tmp_path: Path) -> None:
+def test_the_written_agent_runs_and_its_test_passes(tmp_path: Path) -> None:
     for name, content in files_for("my-greeter").items():
         (tmp_path / name).write_text(content)
     done = subprocess.run(

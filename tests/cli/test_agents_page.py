@@ -27,7 +27,7 @@ PRINTED = [
 
 
 @pytest.mark.parametrize(("block", "printed"), [*zip(BLOCKS, PRINTED, strict=True)])
-async def test_the_pages_python_does_what_the_page_says(block: str, printed: str, tmp_path: Path) -> None:
+async def test_the_pages_python_has_the_documented_result(block: str, printed: str, tmp_path: Path) -> None:
     async with ground(tmp_path) as at:
         env = {**at.shell.environment(), "WORKSTACEAN_URL": at.url, "WORKSTACEAN_API_KEY": QUINN, "PYTHONPATH": "."}
         command = [sys.executable, "-c", block]
@@ -37,6 +37,6 @@ async def test_the_pages_python_does_what_the_page_says(block: str, printed: str
         assert (done.stdout, done.returncode) == (printed, 0), done.stderr
 
 
-def test_the_verb_that_the_page_names_is_there() -> None:
+def test_the_verb_on_the_page_exists() -> None:
     assert "fleetsim mcp" in PAGE.read_text()
     assert "mcp" in VERBS

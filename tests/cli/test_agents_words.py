@@ -1,4 +1,4 @@
-"""What an agent says instead of doing the work reaches the person, by URL and through the hub; exit codes agree."""
+"""The words of an agent that fails reach the person, by URL and through the hub; exit codes agree."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def broken(method: str, path: str, body: bytes) -> tuple[int, str, bytes]:
-    """A card, and an agent whose answer is in what it is asked: a bare HTTP 500, or a JSON-RPC error in one."""
+    """A card, and an agent that replies with its input: a bare HTTP 500, or a JSON-RPC error in one."""
     if method == "GET":
         card = {"name": "broken", "url": "http://x.example/", "protocolVersion": "0.3.0", "skills": []}
         return 200, "application/json", json.dumps(card).encode()
@@ -48,9 +48,7 @@ def fleet_of(shell: Shell, url: str, name: str = "broken") -> None:
 
 
 @pytest.mark.parametrize(("text", "words"), [("plain", "the disk is full"), ("code", "the model is overloaded")])
-async def test_what_an_agent_says_with_an_http_500_reaches_the_person(
-    shell: Shell, url: str, text: str, words: str
-) -> None:
+async def test_the_text_of_an_http_500_reaches_the_person(shell: Shell, url: str, text: str, words: str) -> None:
     fleet_of(shell, url)
     direct = await shell.arun("send", url, text)
     assert (direct.returncode, words in direct.stderr) == (1, True), direct.stderr
@@ -76,7 +74,7 @@ def denier() -> Agent:
     return agent
 
 
-async def test_an_agent_that_denies_its_own_success_fails_exit_status_through_every_door(shell: Shell) -> None:
+async def test_a_denied_success_fails_the_exit_status_at_every_door(shell: Shell) -> None:
     async with denier().serving() as url:
         shell.write("agents.yaml", f"agents:\n  - name: denier\n    url: {url}/a2a\n")
         with shell.up():

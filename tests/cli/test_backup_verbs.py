@@ -1,4 +1,4 @@
-"""``fleetsim backup`` of a hub at work, ``kill -9``, ``fleetsim restore``, and the hub that goes on."""
+"""``fleetsim backup`` of a working hub, ``kill -9``, ``fleetsim restore``, and the hub that continues."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILES = {"ledger.db", "a2a-tasks.db", "api-key", "callback-keys.json"}
 
 
 class Scout:
-    """An agent that notes each text that it worked on. ``url``: where it listens."""
+    """An agent that records each text that it worked on. ``url``: where it listens."""
 
     def __init__(self) -> None:
         self.worked: Counter[str] = Counter()
@@ -62,7 +62,7 @@ def shell(tmp_path: Path, scout: Scout) -> Shell:
 
 
 async def traffic(hub: HubClient, accepted: list[str], stopped: asyncio.Event) -> None:
-    """Send requests, eight at a time, until stopped; note those that the hub accepted."""
+    """Send requests, eight at a time, until stopped; record those that the hub accepted."""
 
     async def one() -> None:
         while not stopped.is_set():
@@ -85,7 +85,7 @@ async def until(what: str, condition: Callable[[], bool], seconds: float = 30.0)
     raise AssertionError(f"not within {seconds:g} s: {what}")
 
 
-async def test_a_hub_under_load_is_backed_up_killed_restored_and_repeats_nothing(shell: Shell, scout: Scout) -> None:
+async def test_a_hub_under_load_is_backed_up_killed_restored_and_repeats_no_request(shell: Shell, scout: Scout) -> None:
     state, before = StateDir(shell.home / "state"), list[str]()
     with shell.up() as process:
         asked = await shell.arun("send", "scout", "go", "--skill", "ask")
@@ -146,7 +146,7 @@ async def test_a_hub_under_load_is_backed_up_killed_restored_and_repeats_nothing
     assert set(before) <= set(scout.worked)
 
 
-def test_each_mistake_has_one_sentence_with_the_next_step(shell: Shell) -> None:
+def test_each_error_is_one_sentence_with_the_next_step(shell: Shell) -> None:
     def wrong(*words: str) -> str:
         done = shell.run(*words)
         error, *rest = done.stderr.splitlines()
@@ -178,7 +178,7 @@ def test_each_mistake_has_one_sentence_with_the_next_step(shell: Shell) -> None:
 def test_a_full_disk_is_named_and_leaves_no_folder(shell: Shell) -> None:
     with shell.up():
         pass
-    shell.env["PYTHONDONTWRITEBYTECODE"] = "1"  # a compiled module that is cut off would break the next test
+    shell.env["PYTHONDONTWRITEBYTECODE"] = "1"  # a truncated compiled module would break the next test
     limited = f"ulimit -f 16; exec {' '.join(shell.command('backup', 'b'))}"
     done = subprocess.run(
         ["bash", "-c", limited], cwd=shell.home, env=shell.environment(), capture_output=True, text=True, timeout=60

@@ -55,7 +55,7 @@ async def test_a_fleet_is_locked_and_a_change_of_a_card_fails_the_check(shell: S
     assert (lock["schema"], list(lock["agents"])) == ("fleetsim/card-lock/1", ["quinn"])
 
 
-async def test_one_agent_is_locked_anew_and_the_others_stay(shell: Shell) -> None:
+async def test_one_agent_is_locked_again_and_the_others_stay(shell: Shell) -> None:
     first, second = dict(CARD), {**CARD, "name": "ava"}
     async with agent(first) as one, agent(second) as two:
         shell.write("agents.yaml", f"agents:\n  - name: quinn\n    url: {one}\n  - name: ava\n    url: {two}\n")
@@ -69,7 +69,7 @@ async def test_one_agent_is_locked_anew_and_the_others_stay(shell: Shell) -> Non
     assert [(row["agent"], row["breaking"]) for row in json.loads(fewer.stdout)["changes"]] == [("quinn", True)]
 
 
-async def test_a_card_that_cannot_be_read_writes_no_lock(shell: Shell) -> None:
+async def test_an_unreadable_card_writes_no_lock(shell: Shell) -> None:
     shell.write("agents.yaml", "agents:\n  - name: quinn\n    url: http://127.0.0.1:1\n")
     assert (await shell.arun("card", "lock")).returncode == 3
     assert not (shell.home / "cards.lock.json").exists()

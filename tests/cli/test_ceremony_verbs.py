@@ -1,4 +1,4 @@
-"""``fleetsim ceremony`` from a second process: what fires when, what fired, and the files it stands in."""
+"""``fleetsim ceremony`` from a second process: the next slots, the past runs, and the files."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_ceremony_is_paused_resumed_and_deleted_and_its_comments_stay(shell: S
         (["--at", "2126-11-22T15:30Z"], 0, ""),
     ],
 )
-def test_what_is_wrong_with_a_new_ceremony_is_told_and_nothing_is_written(
+def test_an_error_in_a_new_ceremony_is_reported_and_no_file_is_written(
     shell: Shell, options: list[str], code: int, says: str
 ) -> None:
     done = shell.run("ceremony", "new", "tick", "--skill", "report", *options)
@@ -114,7 +114,7 @@ def test_files_are_checked_without_a_hub(shell: Shell) -> None:
     assert shell.run("ceremony", "validate", "ceremonies/none.yaml").returncode == 2
 
 
-def test_a_dry_run_says_who_would_be_asked_for_what(shell: Shell) -> None:
+def test_a_dry_run_names_the_agents_and_the_request(shell: Shell) -> None:
     more = "prompt: say what is new\n"
     shell.write("ceremonies/a.yaml", f'id: a\nname: T\nschedule: "@daily"\nskill: report\ntargets: [all]\n{more}')
     shell.write("ceremonies/b.yaml", 'id: b\nname: T\nschedule: "@daily"\nskill: report\ntargets: [quin]\n')
@@ -130,7 +130,7 @@ def test_a_dry_run_says_who_would_be_asked_for_what(shell: Shell) -> None:
     assert shell.run("ceremony", "run", "a", "--at", "2126-01-01T00:00Z").returncode == 2
 
 
-async def test_how_a_run_ended_is_told_by_the_exit_code_and_stays_in_the_history(shell: Shell, agent: str) -> None:
+async def test_the_exit_code_gives_the_end_of_a_run_and_the_history_keeps_it(shell: Shell, agent: str) -> None:
     shell.write("agents.yaml", f"fleet: {{ poll_interval_s: 1 }}\nagents:\n  - name: scout\n    url: {agent}/a2a\n")
     base = "name: T\nschedule: '0 0 1 1 *'\nskill: echo\ntargets: [scout]\nprompt: hello\n"
     shell.write("ceremonies/good.yaml", f"id: good\n{base}")
@@ -152,7 +152,7 @@ async def test_how_a_run_ended_is_told_by_the_exit_code_and_stays_in_the_history
         assert "last run: success" in (await shell.arun("ceremony", "show", "good")).stdout
         made = await shell.arun("ceremony", "new", "soon", "--skill", "echo", "--target", "scout", "--in", "1s")
         assert made.returncode == 0
-        async with asyncio.timeout(30):  # the folder is looked at every 4.5 s
+        async with asyncio.timeout(30):  # the folder is read every 4.5 s
             ended = ""
             while '"success"' not in ended:
                 ended = (await shell.arun("ceremony", "history", "soon", "-o", "json")).stdout
@@ -160,7 +160,7 @@ async def test_how_a_run_ended_is_told_by_the_exit_code_and_stays_in_the_history
     assert (await shell.arun("ceremony", "history")).returncode == 3
 
 
-def test_a_running_hub_writes_into_its_own_folder_and_says_the_same(shell: Shell) -> None:
+def test_a_running_hub_writes_into_its_own_folder_with_the_same_output(shell: Shell) -> None:
     new = ("ceremony", "new", "tick", "--skill", "report", "--target", "quinn")
     with shell.up("--ceremonies", "elsewhere"):
         made = shell.run(*new, "--schedule", "@daily")
@@ -185,6 +185,6 @@ def test_a_running_hub_writes_into_its_own_folder_and_says_the_same(shell: Shell
     assert not (shell.home / "ceremonies").exists()
 
 
-def test_the_help_of_each_verb_shows_how_it_is_used(shell: Shell) -> None:
+def test_the_help_of_each_verb_shows_its_usage(shell: Shell) -> None:
     for verb in ("new", "next", "run"):
         assert f"fleetsim ceremony {verb} " in shell.run("ceremony", verb, "--help").stdout

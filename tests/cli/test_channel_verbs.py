@@ -1,4 +1,4 @@
-"""Telling people, on the machine's own loopback: a real receiver, a real program, a hub in a process of its own."""
+"""Notices on the machine's own loopback: a real receiver, a real program, a hub in a process of its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.sockets
 SECRET = b"canary-secret-of-the-webhook"
 
 
-async def test_people_are_told_by_a_signed_webhook_and_a_program_and_no_secret_is_shown(tmp_path: Path) -> None:
+async def test_people_get_a_signed_webhook_and_a_program_and_no_secret_is_shown(tmp_path: Path) -> None:
     taken: list[tuple[dict[str, str], bytes]] = []
     page = tmp_path / "page.py"
     page.write_text(f"import sys; open({str(tmp_path / 'paged')!r}, 'a').write(sys.stdin.read())\n")
@@ -78,7 +78,7 @@ async def test_people_are_told_by_a_signed_webhook_and_a_program_and_no_secret_i
         assert b"canary" not in kept
 
 
-async def test_a_ceremony_on_loopback_tells_a_real_receiver_how_it_went(tmp_path: Path) -> None:
+async def test_a_ceremony_on_loopback_reports_its_end_to_a_real_receiver(tmp_path: Path) -> None:
     taken: asyncio.Queue[tuple[dict[str, str], bytes]] = asyncio.Queue()
 
     async def receive(request: Request) -> Response:

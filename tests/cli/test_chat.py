@@ -1,4 +1,4 @@
-"""Talking with an agent: through the hub when it runs, and left at once."""
+"""Chat with an agent: through a running hub, and left at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.cli.world import Shell
 from tests.hub.local_hub import LocalHub, local_hub, worker
 
 LEFT_S = 5.0
-"""Within how long a process that was told to leave is gone, on a busy machine."""
+"""Seconds within which a process ends after Ctrl-C, on a busy machine."""
 
 
 def talk_with(t: LocalHub, skill: str) -> Conversation:
@@ -57,7 +57,7 @@ async def test_a_conversation_through_the_hub_is_in_health_under_its_trace() -> 
         assert ["contextId" in message for message in said] == [False, True], "the first turn leaves it to the agent"
 
 
-async def test_what_the_agent_asks_in_a_conversation_is_answered_by_the_next_turn() -> None:
+async def test_a_question_in_a_conversation_is_answered_by_the_next_turn() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         talk = talk_with(t, "ask")
@@ -72,7 +72,7 @@ async def test_what_the_agent_asks_in_a_conversation_is_answered_by_the_next_tur
         assert [payload(e)["decidedBy"] for e in t.events("hitl.response.")] == ["user"]
 
 
-async def test_an_answer_to_a_question_that_is_over_is_refused_and_the_conversation_goes_on() -> None:
+async def test_an_answer_to_a_closed_question_is_refused_and_the_conversation_continues() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         talk = talk_with(t, "ask")
@@ -87,7 +87,7 @@ async def test_an_answer_to_a_question_that_is_over_is_refused_and_the_conversat
         assert len(t.events("agent.skill.request")) == 2
 
 
-async def test_an_answer_that_is_refused_for_its_size_leaves_the_question_for_the_next_turn() -> None:
+async def test_an_answer_refused_for_its_size_leaves_the_question_for_the_next_turn() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         talk = talk_with(t, "ask")
@@ -98,7 +98,7 @@ async def test_an_answer_that_is_refused_for_its_size_leaves_the_question_for_th
         assert len(t.events("agent.skill.request")) == 1
 
 
-# -- as a person sees it ---------------------------------------------------------------------------------------
+# on a terminal
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ async def agent() -> AsyncIterator[str]:
 
 
 class Terminal:
-    """A process on a terminal of its own; what it wrote so far is ``text``."""
+    """A process on a terminal of its own; ``text`` is its output so far."""
 
     def __init__(self, process: subprocess.Popen[bytes], screen: int) -> None:
         self.process = process
@@ -148,7 +148,7 @@ class Terminal:
         os.write(self._screen, text.encode())
 
     def left(self) -> float:
-        """Seconds until the process is gone."""
+        """Seconds until the process has ended."""
         began = time.monotonic()
         self.process.wait(timeout=30)
         return time.monotonic() - began
@@ -180,7 +180,7 @@ def fleet_yaml(url: str) -> str:
 
 
 @pytest.mark.sockets
-async def test_ctrl_c_leaves_a_conversation_at_once_and_says_how_to_go_on(shell: Shell, agent: str) -> None:
+async def test_ctrl_c_leaves_a_conversation_at_once_and_prints_how_to_continue(shell: Shell, agent: str) -> None:
     def story() -> None:
         with terminal(shell, "chat", agent) as seen:
             seen.until("> ")
@@ -195,7 +195,7 @@ async def test_ctrl_c_leaves_a_conversation_at_once_and_says_how_to_go_on(shell:
 
 
 @pytest.mark.sockets
-async def test_ctrl_c_during_a_turn_leaves_the_work_to_the_hub_and_says_so(shell: Shell, agent: str) -> None:
+async def test_ctrl_c_during_a_turn_leaves_the_work_to_the_hub_and_prints_that(shell: Shell, agent: str) -> None:
     shell.write("agents.yaml", fleet_yaml(agent))
 
     def story() -> str:
@@ -230,13 +230,13 @@ async def test_the_verbs_for_conversations_go_through_the_running_hub(shell: She
         (row,) = (await asyncio.to_thread(shell.json, "health"))["agents"]
         assert row["totalOutcomes"] == 2
         late = await shell.arun("send", "scout", "Eve", "--task-id", asked["taskId"])
-        assert late.returncode == 1, "not 4: it is no matter of credentials"
+        assert late.returncode == 1, "not 4: credentials are not the problem"
         assert f"fleetsim send scout --context-id {asked['contextId']}" in late.stderr
 
 
 @pytest.mark.sockets
-async def test_an_agent_that_starts_another_task_is_told_of_on_stderr(shell: Shell, agent: str) -> None:
-    """By URL: the ids printed are the real ones."""
+async def test_another_task_of_an_agent_is_reported_on_stderr(shell: Shell, agent: str) -> None:
+    """By URL: the printed ids are the real ones."""
     from fleetsim.agent.builtin import ForgetsTasks
 
     forgetful = Agent("scout", interceptors=[ForgetsTasks])

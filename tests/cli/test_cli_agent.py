@@ -1,4 +1,4 @@
-"""``fleetsim agent``: what it writes, lists and refuses. That it serves is shown over sockets."""
+"""``fleetsim agent``: its files, lists and refusals. Tests over sockets show that it serves."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def test_new_overwrites_only_when_forced(here: Path, capsys: pytest.CaptureFixtu
     assert (here / "test_greeter.py").read_text() != "mine"
 
 
-def test_new_makes_the_folder_and_says_why_it_cannot(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_creates_the_folder_or_gives_the_reason_why_it_cannot(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert called("agent", "new", "greeter", "--dir", "a/b") == Exit.OK
     assert (here / "a/b/greeter.py").exists()
     assert called("agent", "new", "greeter", "--dir", "a/b/greeter.py") == Exit.USAGE
@@ -43,7 +45,7 @@ def test_new_makes_the_folder_and_says_why_it_cannot(here: Path, capsys: pytest.
     assert "no name for an agent" in capsys.readouterr().err
 
 
-def test_profiles_on_the_command_line_are_those_there_are() -> None:
+def test_the_profiles_on_the_command_line_are_all_profiles() -> None:
     from fleetsim.agent.builtin import PROFILES
     from fleetsim.cli.agent import PROFILES as OFFERED
 
@@ -57,7 +59,7 @@ def test_an_unset_secret_is_a_usage_error(capsys: pytest.CaptureFixture[str], mo
 
 
 @pytest.mark.parametrize(("words", "expected"), [(("--state", "tasks.db"), "tasks.db"), ((), None)])
-def test_tasks_are_kept_in_the_file_that_was_named_here_not_in_the_hubs_place(
+def test_tasks_are_kept_in_the_named_file_and_not_in_the_hubs_folder(
     words: tuple[str, ...], expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fleetsim.agent import Agent

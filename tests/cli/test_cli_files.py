@@ -72,7 +72,7 @@ def sent(*more: str) -> tuple[str, ...]:
 
 
 def check(row: Any) -> None:
-    """What ``-o json`` tells is what was sent, to the last character."""
+    """The document of ``-o json`` contains exactly the sent text."""
     file, data = row["parts"]
     assert base64.b64decode(file["bytes"]) == BYTES
     assert (file["name"], file["mimeType"], file["sizeBytes"]) == ("report.pdf", "application/pdf", len(BYTES))
@@ -80,7 +80,7 @@ def check(row: Any) -> None:
     assert row["partsTotal"] == 2
 
 
-async def test_by_url_files_and_data_go_out_are_listed_and_are_saved(shell: Shell, url: str) -> None:
+async def test_by_url_files_and_data_are_sent_listed_and_saved(shell: Shell, url: str) -> None:
     fleet_of(shell, url)
     done = await shell.arun("send", url, "look", *sent())
     assert (done.returncode, done.stdout) == (0, "look: \u200dhi\n"), done.stderr
@@ -126,7 +126,7 @@ async def test_through_the_hub_files_are_kept_listed_and_downloaded(shell: Shell
         assert "\u200d" in text
 
 
-async def test_hostile_names_land_in_the_folder_over_nothing_and_through_nothing(shell: Shell, url: str) -> None:
+async def test_files_with_hostile_names_are_saved_in_the_folder_and_replace_none(shell: Shell, url: str) -> None:
     fleet_of(shell, url)
     out = shell.home / "out"
     out.mkdir()
@@ -147,7 +147,7 @@ async def test_hostile_names_land_in_the_folder_over_nothing_and_through_nothing
     assert all("state" in path.parts for path in made), made
 
 
-async def test_a_file_by_address_is_fetched_when_asked_for_alone_and_with_no_key(
+async def test_a_file_by_address_is_fetched_only_on_request_and_without_a_key(
     shell: Shell, url: str, tmp_path: Path
 ) -> None:
     calls: list[str] = []
@@ -177,7 +177,7 @@ async def test_a_file_by_address_is_fetched_when_asked_for_alone_and_with_no_key
     assert (shell.home / "c" / "big.iso").read_bytes() == BYTES
 
 
-async def test_what_cannot_be_sent_is_said_before_anything_is(shell: Shell, url: str) -> None:
+async def test_an_unsendable_part_is_reported_before_any_request(shell: Shell, url: str) -> None:
     (shell.home / "big").write_bytes(bytes(PARTS_BYTES_MAX + 1))
     (shell.home / "half").write_bytes(bytes(PARTS_BYTES_MAX * 3 // 4))
     tries = {

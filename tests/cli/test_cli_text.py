@@ -1,4 +1,4 @@
-"""Text at the command line: whole when piped, marked when cut, refused when too long; by URL and through the hub."""
+"""Text on the command line: whole in a pipe, marked when cut, refused when too long; by URL and through the hub."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def whole(chars: int) -> str:
     return HEAD + "x" * (chars - len(HEAD) - len(TAIL)) + TAIL
 
 
-async def test_text_at_the_command_line_by_url_and_through_the_hub(tmp_path: Path, agent: str) -> None:
+async def test_text_at_the_command_line_is_the_same_by_url_and_through_the_hub(tmp_path: Path, agent: str) -> None:
     shell = Shell(tmp_path)
     shell.write("agents.yaml", f"agents:\n  - name: scout\n    url: {agent}/a2a\n")
     url = f"{agent}/a2a"
@@ -91,13 +91,13 @@ async def test_text_at_the_command_line_by_url_and_through_the_hub(tmp_path: Pat
 
 
 def printed(said: str) -> str:
-    """What the statement writes to a terminal of 80 columns."""
+    """The output of the statement on a terminal of 80 columns."""
     terminal, screen = pty.openpty()
     command = [sys.executable, "-c", f"from fleetsim.cli import render; {said}"]
     with subprocess.Popen(command, stdout=screen):
         os.close(screen)
         seen = b""
-        with contextlib.suppress(OSError):  # how a terminal ends on Linux
+        with contextlib.suppress(OSError):  # the end of a terminal on Linux
             while chunk := os.read(terminal, 65_536):
                 seen += chunk
     os.close(terminal)
@@ -113,7 +113,7 @@ def test_a_row_of_a_table_is_cut_at_the_width_of_a_terminal() -> None:
     assert [len(line) for line in long if "says" in line] == [9 + 2 + 60 + 2 + 12]
 
 
-def test_a_terminal_gets_text_that_cannot_fool_it_and_all_of_it() -> None:
+def test_a_terminal_gets_the_whole_text_without_control_characters() -> None:
     text = printed("render.AgentText().end('\\x1b[2Jred\\u202e' + 'x' * 70_000 + 'END')")
     assert [bad for bad in ("\x1b", "\u202e") if bad in text] == []
     assert text.strip()[-3:] == "END"

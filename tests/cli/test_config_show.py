@@ -49,13 +49,13 @@ def test_each_value_has_its_origin(tmp_path: Path) -> None:
     assert "hush" not in done.stdout + done.stderr + shell.run("config", "show").stdout
 
 
-def test_a_broken_file_is_an_error_of_usage(tmp_path: Path) -> None:
+def test_a_broken_file_is_a_usage_error(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     (shell.home / "agents.yaml").write_text("agents:\n  - {name: a b}\n")
     assert shell.run("config", "show").returncode == 2
 
 
-def test_a_file_in_a_folder_above_counts_unless_others_can_write_there(tmp_path: Path) -> None:
+def test_a_file_in_a_parent_folder_counts_unless_others_can_write_there(tmp_path: Path) -> None:
     above, below = tmp_path / "fleet", tmp_path / "fleet" / "a" / "b"
     below.mkdir(parents=True)
     (above / "agents.yaml").write_text(FLEET)

@@ -1,4 +1,4 @@
-"""A question asked in data, on the command line: shown, described and answered, by URL and through the hub."""
+"""A question in data on the command line: shown, described and answered, by URL and through the hub."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_by_url_a_question_in_data_is_shown_and_answered(shell: Shell, url
     answer = command(asked.stderr)
     wrong = await shell.arun(*answer, '{"amount": "three"}')
     assert (wrong.returncode, "amount must be" in wrong.stderr) == (2, True), wrong.stderr
-    assert '"amount": {"type": "integer", "minimum": 1}' in wrong.stderr  # what is asked for
+    assert '"amount": {"type": "integer", "minimum": 1}' in wrong.stderr  # the fields of the answer
     right = await shell.arun(*answer, '{"amount": 3}')
     assert right.stdout == 'got [{"amount": 3}]\n', right.stderr
 

@@ -1,4 +1,4 @@
-"""The demo, seen from a second terminal: the verbs find it, and it leaves nothing behind."""
+"""The demo from a second terminal: the verbs find it, and it leaves no files."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ pytestmark = pytest.mark.sockets
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
-    """A home in which nothing was ever run; its state directory is the default one."""
+    """A home in which no fleetsim ever ran; its state directory is the default one."""
     (tmp_path / "tmp").mkdir()
     return Shell(tmp_path, env={"FLEETSIM_STATE": "", "TMPDIR": str(tmp_path / "tmp")})
 
 
 @contextmanager
 def demo(shell: Shell) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """``fleetsim demo`` without a screen, and what it said once it was up."""
-    words = ("demo", "--picture", "last.svg")  # which keeps it going for a while
+    """``fleetsim demo`` without a screen, and its output once it was up."""
+    words = ("demo", "--picture", "last.svg")  # this option keeps it running for a while
     running = start(words, shell.home, shell.environment())
     assert running.stderr is not None
     told: list[str] = []
@@ -54,7 +54,7 @@ def demo(shell: Shell) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def left_in(shell: Shell) -> list[str]:
-    """Files and folders below the home, but for what Python itself caches."""
+    """Files and folders below the home, without those that Python itself caches."""
     return sorted(str(path.relative_to(shell.home)) for path in shell.home.rglob("*"))
 
 
@@ -77,7 +77,7 @@ async def test_the_verbs_find_a_running_demo(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-async def test_a_demo_that_was_stopped_leaves_nothing_behind(shell: Shell, number: signal.Signals) -> None:
+async def test_a_stopped_demo_leaves_no_files(shell: Shell, number: signal.Signals) -> None:
     before = left_in(shell)
     with demo(shell) as (running, _):
         running.send_signal(number)
@@ -88,7 +88,7 @@ async def test_a_demo_that_was_stopped_leaves_nothing_behind(shell: Shell, numbe
     assert "no hub is running" in after.stderr
 
 
-async def test_a_demo_that_was_killed_is_not_taken_for_running(shell: Shell) -> None:
+async def test_a_killed_demo_is_not_taken_for_running(shell: Shell) -> None:
     with demo(shell) as (running, _):
         running.kill()
         running.wait()
@@ -100,7 +100,7 @@ async def test_a_demo_that_was_killed_is_not_taken_for_running(shell: Shell) -> 
         assert (await shell.arun("health")).returncode == 0
 
 
-async def test_a_demo_never_takes_the_place_of_a_hub_or_of_another_demo(shell: Shell) -> None:
+async def test_a_demo_never_replaces_a_hub_or_another_demo(shell: Shell) -> None:
     async with reference_agent("scout").serving() as url:
         shell.write("agents.yaml", f"agents:\n  - name: scout\n    url: {url}/a2a\n")
         with demo(shell) as (_, _first):
@@ -126,7 +126,7 @@ async def test_when_the_first_of_two_demos_ends_the_verbs_find_the_second(shell:
     assert [name for name in left_in(shell) if name.endswith(".json")] == []
 
 
-async def test_the_demos_screen_says_how_to_reach_it_from_another_terminal(shell: Shell) -> None:
+async def test_the_demos_screen_shows_how_to_reach_it_from_another_terminal(shell: Shell) -> None:
     shell.env["TERM"] = "xterm-256color"
 
     def story() -> None:
@@ -142,7 +142,7 @@ async def test_the_demos_screen_says_how_to_reach_it_from_another_terminal(shell
     assert left_in(shell) == before
 
 
-def test_an_announcement_of_somebody_elses_is_not_believed(tmp_path: Path) -> None:
+def test_an_announcement_by_another_user_is_ignored(tmp_path: Path) -> None:
     mine, other = StateDir(tmp_path / "mine").open(), StateDir(tmp_path / "other").open()
     other.announce("http://127.0.0.1:9", os.getpid(), "p")
     (other.path / "api-key").write_text("k" * 32)

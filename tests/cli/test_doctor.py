@@ -38,7 +38,7 @@ def state_of(checks: dict[str, list[dict[str, Any]]], check: str) -> list[str]:
     return [found["state"] for found in checks[check]]
 
 
-async def test_a_healthy_fleet_has_no_failure_and_an_agent_that_is_away_is_one(shell: Shell) -> None:
+async def test_a_healthy_fleet_has_no_failure_and_an_unreachable_agent_is_one(shell: Shell) -> None:
     async with reference_agent("scout").serving() as url:
         (shell.home / "agents.yaml").write_text(f"agents:\n  - {{name: scout, url: '{url}'}}\n")
         code, checks = await asyncio.to_thread(examined, shell)

@@ -1,7 +1,7 @@
-"""The README's first hour, run as it is printed: a fresh home, one interactive shell with job control, real sockets.
+"""The README's first hour, run as printed: a fresh home, one interactive shell with job control, real sockets.
 
-A command that ends in ``&`` goes on in the background; what stands below a command is what it prints, with ``…``
-for whatever may differ from run to run. QUESTION stands for the beginning of the id that was listed last.
+A command that ends in ``&`` runs in the background; below a command stands its output, with ``…``
+for text that may differ from run to run. QUESTION stands for the beginning of the id that was listed last.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def steps(block: str) -> Iterator[Step]:
 
 
 def pattern(printed: str) -> re.Pattern[str]:
-    """What was printed, as a pattern: ``…`` is anything, and columns may be wider than on the page."""
+    """The printed output as a pattern: ``…`` is any text, and columns may be wider than on the page."""
     pieces = [re.sub(r"(\\ )+", r"\\s+", re.escape(piece)) for piece in printed.split("…")]
     return re.compile(r".*".join(pieces), re.DOTALL)
 
@@ -61,7 +61,7 @@ def pattern(printed: str) -> re.Pattern[str]:
 class Terminal:
     """One interactive shell with job control, in a fresh home, on a terminal that it controls.
 
-    Jobs in the background keep the terminal. Of a command in the foreground, stdin is the terminal; what it prints goes
+    Jobs in the background keep the terminal. A command in the foreground reads from the terminal; its output goes
     to a file, because the jobs print on the terminal as well.
     """
 
@@ -80,7 +80,7 @@ class Terminal:
             "PS1": "",
         }
         self.pid, self._descriptor = pty.fork()
-        if not self.pid:  # the new session's leader, and this its controlling terminal
+        if not self.pid:  # the new session's leader, and this is its controlling terminal
             os.chdir(home)
             os.execvpe("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"], environment)
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -147,7 +147,7 @@ class Terminal:
             assert found, f"$ {step.command}\n--- the page says\n{step.printed}\n--- it printed\n{printed}"
 
     def stop(self) -> None:
-        """Stop what is in the foreground, as a full-screen program may not notice: not with Ctrl-Z."""
+        """Stop the job in the foreground with a signal, because a full-screen program may ignore Ctrl-Z."""
         os.killpg(os.tcgetpgrp(self._descriptor), signal.SIGSTOP)
 
     def jobs(self, *options: str) -> list[str]:
@@ -155,7 +155,7 @@ class Terminal:
         return self.run(f"jobs {' '.join(options)}").splitlines()
 
     def close(self) -> None:
-        """Close the terminal, as a person closes a window: whatever is on it ends."""
+        """Close the terminal, as a person closes a window: every program on it ends."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGHUP)
         os.waitpid(self.pid, 0)
@@ -185,14 +185,14 @@ def terminal(home: Path) -> Iterator[Terminal]:
 HOUR = section("The first hour")
 
 
-def test_the_pattern_of_a_page_takes_what_it_says_and_nothing_else() -> None:
+def test_the_pattern_of_a_page_matches_exactly_its_text() -> None:
     assert pattern("a …\nb").fullmatch("a   1 2\nb")
     assert not pattern("Hello Ada").fullmatch("Hello Bob")
     assert next(step.command for block in blocks(HOUR, "console") for step in steps(block)) == "fleetsim demo &"
 
 
 @pytest.mark.sockets
-def test_the_first_hour_goes_as_it_is_printed_in_one_interactive_shell(tmp_path: Path) -> None:
+def test_the_first_hour_works_as_printed_in_one_interactive_shell(tmp_path: Path) -> None:
     demo, *others = blocks(HOUR, "console")
     (agent,) = blocks(HOUR, "python")
     with terminal(tmp_path) as shell:
@@ -205,7 +205,7 @@ def test_the_first_hour_goes_as_it_is_printed_in_one_interactive_shell(tmp_path:
 
 
 @pytest.mark.sockets
-def test_the_first_fleet_goes_as_it_is_printed_in_one_interactive_shell(tmp_path: Path) -> None:
+def test_the_first_fleet_works_as_printed_in_one_interactive_shell(tmp_path: Path) -> None:
     with terminal(tmp_path) as shell:
         for block in blocks(FIRST_FLEET.read_text(encoding="utf-8"), "console"):
             shell.follow(block)
@@ -214,7 +214,7 @@ def test_the_first_fleet_goes_as_it_is_printed_in_one_interactive_shell(tmp_path
 
 
 @pytest.mark.sockets
-def test_a_hub_in_the_background_runs_without_its_dashboard_and_says_so(tmp_path: Path) -> None:
+def test_a_hub_in_the_background_runs_without_its_dashboard_and_prints_that(tmp_path: Path) -> None:
     (tmp_path / "agents.yaml").write_text("agents: []\n")
     with terminal(tmp_path) as shell:
         assert "background" in shell.start("fleetsim up &")
@@ -224,14 +224,14 @@ def test_a_hub_in_the_background_runs_without_its_dashboard_and_says_so(tmp_path
 
 
 @pytest.mark.sockets
-def test_a_hub_on_a_terminals_foreground_draws_its_dashboard(tmp_path: Path) -> None:
+def test_a_hub_in_the_foreground_of_a_terminal_draws_its_dashboard(tmp_path: Path) -> None:
     (tmp_path / "agents.yaml").write_text("agents: []\n")
     with terminal(tmp_path) as shell:
         assert "background" not in shell.start("fleetsim up", says=r"\x1b\[\?1049h")
 
 
 @pytest.mark.sockets
-def test_beside_a_running_hub_it_offers_to_open_that_hubs_dashboard(tmp_path: Path) -> None:
+def test_beside_a_running_hub_up_offers_to_open_that_hubs_dashboard(tmp_path: Path) -> None:
     (tmp_path / "agents.yaml").write_text("agents: []\n")
     with terminal(tmp_path) as shell:
         shell.start("fleetsim up --headless &")

@@ -1,4 +1,4 @@
-"""Nothing an agent says begins a line of the command line's, or does anything to a terminal (T-38)."""
+"""The text of an agent cannot imitate a line of the command line or control a terminal (T-38)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _card(url: str) -> dict[str, Any]:
 
 
 class Liar:
-    """An agent that answers as its prompt says, with a line of ours in every field of its own."""
+    """An agent whose every field contains the line of ours that its prompt names."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -97,13 +97,13 @@ async def liar() -> AsyncIterator[Liar]:
 
 
 def forged(text: str) -> list[str]:
-    """Lines that pass for ours, and what a terminal would act on."""
+    """Lines that imitate ours, and control sequences of a terminal."""
     lines = [line for line in text.splitlines() if re.match(" {0,4}FORGED", line)]
     return [*lines, *(line for line in text.split("\n") if neutralise(line, limit=len(line) + 1) != line)]
 
 
 async def told(shell: Shell, *args: str) -> str:
-    """All that a verb prints, but for an answer that ``send`` hands on as it was said."""
+    """The whole output of a verb, without an answer that ``send`` passes on unchanged."""
     done = await shell.arun(*args)
     assert (done.stdout + done.stderr).strip(), args
     assert "fault in fleetsim" not in done.stderr, args
@@ -111,11 +111,11 @@ async def told(shell: Shell, *args: str) -> str:
 
 
 def followed(shell: Shell, *args: str) -> str:
-    """What a verb that goes on until Ctrl-C prints in its first seconds."""
+    """The output of the first seconds of a verb that runs until Ctrl-C."""
     try:
         shell.run(*args, timeout=5)
     except subprocess.TimeoutExpired as ended:
-        return b"".join(filter(None, (ended.stdout, ended.stderr))).decode()  # bytes, whatever was asked for
+        return b"".join(filter(None, (ended.stdout, ended.stderr))).decode()  # bytes, whatever was requested
     raise AssertionError("it did not go on")
 
 
@@ -164,7 +164,7 @@ async def test_an_agent_behind_the_hub_forges_no_line(tmp_path: Path) -> None:
 
 
 def on_terminal(shell: Shell, *args: str) -> str:
-    """All that a verb writes to a terminal of 60 columns, as the rows that a person sees."""
+    """The whole output of a verb on a terminal of 60 columns, as the rows that a person sees."""
     mine, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 60, 0, 0))
     with subprocess.Popen(
@@ -172,7 +172,7 @@ def on_terminal(shell: Shell, *args: str) -> str:
     ):
         os.close(theirs)
         seen = b""
-        with contextlib.suppress(OSError):  # how a terminal ends on Linux
+        with contextlib.suppress(OSError):  # the end of a terminal on Linux
             while chunk := os.read(mine, 65_536):
                 seen += chunk
     os.close(mine)
@@ -242,7 +242,7 @@ PRINTERS = {
 
 
 @pytest.mark.slow
-def test_every_verb_prints_through_the_neutralising_few() -> None:
+def test_every_verb_prints_through_the_escaping_functions() -> None:
     found = []
     for path in sources("fleetsim/cli"):
         if shown(path) in PRINTERS:

@@ -1,4 +1,4 @@
-"""What ``fleetsim health`` prints: the figures, and under them why an agent is not up."""
+"""The output of ``fleetsim health``: the figures, and under them why an agent is not up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def outcome(n: int, agent: str, *, blame: Blame = Blame.NOBODY, reason: str = ""
 
 
 def seen() -> HealthSnapshot:
-    """What the hub's API says of them."""
+    """The figures of the hub's API."""
     health = FleetHealth()
     for n in range(10):
         health.fold(outcome(n, "quinn"))
@@ -58,7 +58,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_why_an_agent_is_not_up_and_since_when_stands_under_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_reason_and_start_of_a_problem_stand_under_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(capsys)
     assert any(line.startswith("frank: down since 2026-11-22 07:30Z") for line in lines)
     assert any(line.startswith("ava: degraded since 2026-11-22 07:55Z") for line in lines)
@@ -66,7 +66,7 @@ def test_why_an_agent_is_not_up_and_since_when_stands_under_the_table(capsys: py
     assert not any(line.startswith("quinn is") for line in lines)
 
 
-def test_what_was_not_the_agents_doing_is_shown_beside_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failures_of_others_are_shown_beside_an_agents_figures(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(capsys)
     (quinn,) = [line for line in lines if line.split()[2:3] == ["quinn"]]
     assert quinn.split()[1:6] == ["up", "quinn", "16", "100.0", "6"]
@@ -74,7 +74,7 @@ def test_what_was_not_the_agents_doing_is_shown_beside_its_figures(capsys: pytes
     assert not any("rejected" in line for line in lines)
 
 
-def test_the_health_table_fits_eighty_columns_and_agents_words_are_harmless(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_health_table_fits_eighty_columns_and_agents_words_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(capsys)
     assert max(map(len, lines)) <= 80, max(lines, key=len)
     assert any(line.startswith("ava: last failure 2026-11-22 07:59Z, echo: ") for line in lines)
@@ -98,7 +98,7 @@ def test_the_health_table_fits_eighty_columns_and_agents_words_are_harmless(caps
         ("quinn/never.lost > 0", None),
     ],
 )
-def test_conditions_are_held_to_the_figures_of_their_scope(text: str, figure: float | None) -> None:
+def test_conditions_are_compared_with_the_figures_of_their_scope(text: str, figure: float | None) -> None:
     condition, figures = Expectation.read(text), figures_of(seen())
     require_known(condition, figures)
     assert condition.figure(figures) == (None if figure is None else pytest.approx(figure))
@@ -114,7 +114,7 @@ def test_conditions_are_held_to_the_figures_of_their_scope(text: str, figure: fl
         ("quinn.duration_p95 > 3s", "no duration_p95 of an agent"),
     ],
 )
-def test_a_figure_that_health_does_not_have_is_refused_with_what_there_is(text: str, why: str) -> None:
+def test_an_unknown_figure_is_refused_with_the_known_ones(text: str, why: str) -> None:
     with pytest.raises(ConfigError) as refused:
         require_known(Expectation.read(text), figures_of(seen()))
     assert why in str(refused.value)

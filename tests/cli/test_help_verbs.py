@@ -1,4 +1,4 @@
-"""``fleetsim help`` and ``fleetsim completion``: what a program and a shell learn of the verbs."""
+"""``fleetsim help`` and ``fleetsim completion``: the list of verbs for programs and shells."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_help_json_names_every_verb_and_a_verb_has_its_options(tmp_path: Path) -
     assert ["task_id"] in [option["names"] for option in get["options"]]
 
 
-def test_help_of_a_verb_is_its_help_and_of_no_verb_is_an_error_of_usage(tmp_path: Path) -> None:
+def test_help_of_a_verb_is_its_help_and_of_an_unknown_one_a_usage_error(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     assert shell.run("help", "task", "get").stdout == shell.run("task", "get", "--help").stdout
     assert shell.run("help", "nix").returncode == 2

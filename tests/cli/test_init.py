@@ -1,4 +1,4 @@
-"""``fleetsim init``: what it writes loads, means what the cards said, and stands in nobody's way."""
+"""``fleetsim init``: its files load, agree with the cards, and replace no other files."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def first(*agents: ReadableAgent) -> Ceremony:
 # ------------------------------------------------------------------ the texts
 
 
-def test_a_card_becomes_an_entry_and_a_ceremony_that_waits() -> None:
+def test_a_card_becomes_an_entry_and_a_disabled_ceremony() -> None:
     config = fleet(read())
     assert [(entry.name, entry.url, entry.dialect, entry.credentials) for entry in config.agents] == [
         ("scout", "http://127.0.0.1:9000", None, ())
@@ -79,7 +79,7 @@ def test_a_card_becomes_an_entry_and_a_ceremony_that_waits() -> None:
     assert (made.ceremony_id, made.skill, made.targets, made.enabled) == ("scout.echo", "echo", ("scout",), False)
 
 
-def test_what_a_hostile_card_says_is_one_line_and_means_what_it_said() -> None:
+def test_the_texts_of_a_hostile_card_are_one_line_with_the_same_meaning() -> None:
     skill = AgentSkill(skill_id=HOSTILE, name=HOSTILE, description=HOSTILE, examples=(HOSTILE,))
     agent = read(HOSTILE, description=HOSTILE, skills=(skill,), warnings=(HOSTILE,))
     text = agents_yaml([agent])
@@ -98,14 +98,14 @@ def test_what_a_hostile_card_says_is_one_line_and_means_what_it_said() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=60))
-def test_any_text_is_read_back_as_it_was(text: str) -> None:
+def test_any_text_is_read_back_unchanged(text: str) -> None:
     assert load(f"- {yaml_text(text)} # more\n", "x.yaml").value == [text]
     assert yaml.safe_load(f"k: [{yaml_text(text)}]\n") == {"k": [text]}
 
 
 @pytest.mark.slow
 @given(st.text(max_size=80), st.text(max_size=200), st.text(min_size=1, max_size=80))
-def test_whatever_a_card_says_the_files_load(name: str, said: str, skill: str) -> None:
+def test_the_files_load_for_any_card(name: str, said: str, skill: str) -> None:
     skills = (AgentSkill(skill_id=skill, name=name, description=said, examples=(said,)),)
     agent = read(name, description=said, skills=skills, warnings=(said,))
     assert [entry.name for entry in fleet(agent).agents] == [agent.name]
@@ -122,7 +122,7 @@ def test_any_name_becomes_a_valid_one(name: str) -> None:
     assert first(agent).targets == (agent.name,)
 
 
-def test_two_agents_of_one_name_are_told_apart() -> None:
+def test_two_agents_of_one_name_get_different_names() -> None:
     assert agent_name("Scout", ["scout"]) == "scout-2"
     assert agent_name("Scout", ["scout", "scout-2"]) == "scout-3"
     assert len(agent_name("x" * 100, ["x" * 60])) <= 64
@@ -147,7 +147,7 @@ DISCOVERY = "https://login.example/.well-known/openid-configuration"
         ({"type": "mutualTLS"}, "{scheme: mutualTLS, certificateFile: client.pem, keyFile: client.key}"),
     ],
 )
-def test_what_a_card_requests_is_an_entry_that_works_once_its_mark_is_removed(
+def test_a_credential_that_a_card_requires_is_an_entry_that_works_once_its_mark_is_removed(
     scheme: dict[str, Any], line: str
 ) -> None:
     agent = read(security_schemes={"k": scheme}, security=({"k": []},))
@@ -169,13 +169,13 @@ def test_what_a_card_requests_is_an_entry_that_works_once_its_mark_is_removed(
         ({"type": "http", "scheme": "digest"}, "which fleetsim cannot send"),
     ],
 )
-def test_what_a_card_requests_otherwise_is_a_comment(scheme: dict[str, Any], line: str) -> None:
+def test_another_requirement_of_a_card_is_a_comment(scheme: dict[str, Any], line: str) -> None:
     agent = read(security_schemes={"k\n- x": scheme}, security=({"k\n- x": []},))
     assert line in agents_yaml([agent])
     assert fleet(agent).agents[0].credentials == ()
 
 
-def test_credentials_that_go_together_are_one_entry() -> None:
+def test_credentials_that_belong_together_are_one_entry() -> None:
     schemes = {"k": {"type": "apiKey", "in": "header", "name": "x-k"}, "b": {"type": "http", "scheme": "bearer"}}
     agent = read(security_schemes=schemes, security=({"k": [], "b": []},))
     text = agents_yaml([agent]).replace("# auth:", "auth:")
@@ -185,13 +185,13 @@ def test_credentials_that_go_together_are_one_entry() -> None:
     assert not is_answered(requested_schemes(agent.card), entry.credentials[:1])
 
 
-def test_a_placeholder_works_once_its_mark_is_taken_away() -> None:
+def test_a_placeholder_works_once_its_mark_is_removed() -> None:
     agent = read("42 eyes", security_schemes={"k": {"type": "http", "scheme": "bearer"}}, security=({"k": []},))
     text = agents_yaml([agent]).replace("# auth:", "auth:")
     assert parse_fleet(text, env={"AGENT_42_EYES_TOKEN": "t"}).agents[0].credentials
 
 
-def test_a_key_that_was_given_is_named_and_never_written() -> None:
+def test_a_given_key_is_named_and_never_written() -> None:
     config = fleet(read(api_key_env="QUINN_KEY"), QUINN_KEY="canary")
     (credential,) = config.agents[0].credentials
     assert (credential.scheme, credential.env) == ("apiKey", "QUINN_KEY")
@@ -201,7 +201,7 @@ def test_an_address_is_never_filled_in() -> None:
     assert fleet(read(url="http://127.0.0.1:9000/${HOME}")).agents[0].url == "http://127.0.0.1:9000/${HOME}"
 
 
-def test_what_could_not_be_read_stands_commented_out_with_the_reason() -> None:
+def test_an_unreadable_agent_is_commented_out_with_the_reason() -> None:
     gone = UnreadableAgent(url="http://10.0.0.1:7870/a2a", error=Unreachable("refused\n  - name: evil"))
     bare = UnreadableAgent(url="http://10.0.0.2:7870/a2a", error=HttpRefused("no agent card", status=404))
     text = agents_yaml([read()], [gone, bare])
@@ -218,14 +218,14 @@ def test_what_could_not_be_read_stands_commented_out_with_the_reason() -> None:
     assert names == ["scout", "10.0.0.1", "10.0.0.2"]
 
 
-def test_the_starter_loads_and_is_right_by_its_schemas() -> None:
+def test_the_starter_loads_and_is_valid_by_its_schemas() -> None:
     config = parse_fleet(agents_yaml([]), env={})
     assert [entry.url for entry in config.agents] == ["http://127.0.0.1:9000"]
     path, text = starter_ceremony()
     assert parse_ceremony(load(text, path)).targets == (config.agents[0].name,)
 
 
-def test_no_ceremony_is_made_of_a_card_without_skills() -> None:
+def test_a_card_without_skills_makes_no_ceremony() -> None:
     assert ceremony([read(skills=())]) is None
 
 
@@ -274,7 +274,7 @@ async def test_the_first_hour_from_an_empty_folder(shell: Shell, agent: str) -> 
         assert refused.returncode == 2
         assert "set enabled: true" in refused.stderr
         made.write_text(made.read_text().replace("enabled: false", "enabled: true"))
-        for _ in range(400):  # the hub looks at the folder every few seconds, and a try takes a twentieth of one
+        for _ in range(400):  # the hub reads the folder every few seconds, and an attempt takes a twentieth of one
             fired = await shell.arun("ceremony", "run", "scout.echo", "--wait")
             if fired.returncode == 0:
                 break
@@ -283,7 +283,7 @@ async def test_the_first_hour_from_an_empty_folder(shell: Shell, agent: str) -> 
 
 @pytest.mark.sockets
 @pytest.mark.parametrize("dialect", ["0.1", "0.3", "1.0"])
-async def test_the_verbs_agree_on_the_dialect_that_a_card_says(shell: Shell, dialect: str) -> None:
+async def test_the_verbs_agree_on_the_dialect_of_a_card(shell: Shell, dialect: str) -> None:
     async with reference_agent("old", dialects=(dialect,)).serving() as url:
         for more in ((), ("--stream",)):
             said = await shell.arun("send", url, "hello", "--skill", "echo", *more)
@@ -300,7 +300,7 @@ async def test_the_verbs_agree_on_the_dialect_that_a_card_says(shell: Shell, dia
 
 
 @pytest.mark.sockets
-async def test_a_key_that_is_named_works_and_one_that_is_not_set_writes_nothing(shell: Shell) -> None:
+async def test_a_named_key_works_and_an_unset_one_writes_no_file(shell: Shell) -> None:
     shell.env["SCOUT_KEY"] = "canary-key-123"
     async with reference_agent("scout", api_key="canary-key-123").serving() as url:
         unset = await shell.arun("init", url, "--api-key-env", "NOT_SET")
@@ -317,7 +317,7 @@ async def test_a_key_that_is_named_works_and_one_that_is_not_set_writes_nothing(
 
 
 @pytest.mark.sockets
-async def test_nothing_that_is_there_is_overwritten(shell: Shell, agent: str) -> None:
+async def test_no_existing_file_is_overwritten(shell: Shell, agent: str) -> None:
     mine = "agents:\n  - name: scout\n    url: http://127.0.0.1:1/mine\n"
     shell.write("agents.yaml", mine)
     plain = await shell.arun("init")
@@ -331,7 +331,7 @@ async def test_nothing_that_is_there_is_overwritten(shell: Shell, agent: str) ->
 
 
 @pytest.mark.sockets
-async def test_a_ceremony_that_is_there_is_kept_and_a_dangling_link_is_not_followed(shell: Shell, agent: str) -> None:
+async def test_an_existing_ceremony_is_kept_and_a_dangling_link_is_not_followed(shell: Shell, agent: str) -> None:
     shell.write("ceremonies/scout.echo.yaml", "mine\n")
     done = await shell.arun("init", agent)
     assert done.returncode == 0, done.stderr
@@ -354,7 +354,7 @@ async def test_all_files_are_written_or_none(shell: Shell, agent: str) -> None:
 
 
 @pytest.mark.sockets
-async def test_an_agent_that_cannot_be_read_is_told_and_the_exit_code_says_so(shell: Shell, agent: str) -> None:
+async def test_an_unreadable_agent_is_reported_and_sets_the_exit_code(shell: Shell, agent: str) -> None:
     done = await shell.arun("init", agent, "http://127.0.0.1:9", f"{agent}/")
     assert done.returncode == 3
     assert "http://127.0.0.1:9" in done.stderr
@@ -371,7 +371,7 @@ async def test_an_agent_that_cannot_be_read_is_told_and_the_exit_code_says_so(sh
 
 
 @pytest.mark.sockets
-async def test_an_agent_without_a_card_and_what_it_wants_are_told(shell: Shell, agent: str) -> None:
+async def test_an_agent_without_a_card_and_its_requirements_are_reported(shell: Shell, agent: str) -> None:
     def handle(method: str, path: str, body: bytes) -> tuple[int, str, bytes]:
         return 404, "text/html", b"<title>\x1b[2Jno - name: evil</title>"
 
@@ -387,7 +387,7 @@ async def test_an_agent_without_a_card_and_what_it_wants_are_told(shell: Shell, 
 
 
 @pytest.mark.sockets
-def test_without_an_address_a_file_to_start_from_is_written(shell: Shell) -> None:
+def test_without_an_address_a_starter_file_is_written(shell: Shell) -> None:
     done = shell.run("init")
     assert done.returncode == 0, done.stderr
     assert files(shell.home) == [

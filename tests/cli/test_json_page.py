@@ -1,4 +1,4 @@
-"""The JSON of the page docs/reference/json.md is what the verbs print."""
+"""The JSON on the page docs/reference/json.md is the output of the verbs."""
 
 from __future__ import annotations
 

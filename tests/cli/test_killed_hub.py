@@ -1,4 +1,4 @@
-"""Tasks of ``/a2a`` go on at another hub when the process of theirs is killed, in each binding: ``make pg``."""
+"""Tasks of ``/a2a`` continue at another hub when the process of their hub is killed, in each binding: ``make pg``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A streamed answer is shown whole and once, however the agent cuts it."""
+"""A streamed answer is shown whole and once, in any pieces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fleetsim.cli.terminal import LivePieces
 
 
-def test_the_first_piece_is_shown_although_it_does_not_say_append() -> None:
+def test_the_first_piece_is_shown_although_it_has_no_append_mark() -> None:
     live = LivePieces()
     shown = live.more("a", "one ", append=False) + live.more("a", "two", append=True)
     assert shown == "one two"
@@ -31,13 +31,13 @@ def test_an_artifact_is_shown_as_soon_as_those_before_it_are_whole() -> None:
     assert shown == ["one", "", "!\nt", "wo"]
 
 
-def test_a_text_that_is_taken_back_shows_no_more_pieces() -> None:
+def test_a_replaced_text_shows_no_more_pieces() -> None:
     live = LivePieces()
     shown = [live.more("a", "draft", append=False), live.more("a", "final", append=False)]
     assert (shown, live.more("a", "!", append=True)) == (["draft", ""], "")
 
 
-def test_a_stream_that_was_joined_in_the_middle_of_an_artifact_shows_no_torn_text() -> None:
+def test_a_stream_joined_in_the_middle_of_an_artifact_shows_no_partial_text() -> None:
     live = LivePieces(joined=True)
     assert live.more("a", "second half", append=True) + live.more("b", "whole", append=False) == ""
     whole = LivePieces(joined=True)
@@ -50,7 +50,7 @@ PIECES = st.lists(st.tuples(st.sampled_from("abc"), st.text("xy", max_size=3), s
 @given(PIECES)
 @example([("b", "", False), ("a", "xx", False), ("b", "x", False)])
 @example([("a", "x", True), ("b", "", False), ("b", "x", False)])
-def test_what_is_shown_is_the_beginning_of_the_answer_whatever_the_order_of_the_pieces(
+def test_the_shown_text_is_the_beginning_of_the_answer_for_any_order_of_the_pieces(
     pieces: list[tuple[str, str, bool]],
 ) -> None:
     live, texts = LivePieces(), dict[str, str]()

@@ -1,4 +1,4 @@
-"""What the log and JSON on a terminal can never be made to show (T-38, T-41)."""
+"""Text that logs and JSON on a terminal never show (T-38, T-41)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_terminal_gets_no_escape_from_a_log() -> None:
     assert line == neutralise(line)
 
 
-def test_secrets_are_blotted_out_wherever_they_came_from() -> None:
+def test_secrets_are_masked_whatever_their_source() -> None:
     formatter = SafeFormatter()
     formatter.hide(["the-hubs-own-key"])
     formatter.hide_environment(
@@ -47,7 +47,7 @@ def test_secrets_are_blotted_out_wherever_they_came_from() -> None:
     assert line.endswith(f": {HIDDEN} {HIDDEN} {HIDDEN} {HIDDEN} /srv/someone tok x")
 
 
-def test_a_trace_is_blotted_out_too() -> None:
+def test_secrets_in_a_traceback_are_masked_too() -> None:
     formatter = SafeFormatter()
     formatter.hide(["the-hubs-own-key"])
     try:
@@ -61,7 +61,7 @@ def test_a_trace_is_blotted_out_too() -> None:
 
 
 @given(st.text(st.characters(), max_size=60))
-def test_json_on_a_terminal_is_harmless_and_says_the_same(text: str) -> None:
+def test_json_on_a_terminal_is_escaped_and_has_the_same_content(text: str) -> None:
     for shown in (escape(json.dumps({"a": text}, ensure_ascii=False, indent=2)), escape(json.dumps(text))):
         assert neutralise(shown, limit=sys.maxsize).replace("\ufffd", "") == neutralise(shown, limit=sys.maxsize)
     assert json.loads(escape(json.dumps({"a": text}, ensure_ascii=False))) == {"a": text}

@@ -1,4 +1,4 @@
-"""``fleetsim mcp`` as a real MCP client meets it: on stdio, a process of its own, and over HTTP, with its own key."""
+"""``fleetsim mcp`` as a real MCP client sees it: on stdio in a process of its own, and over HTTP, with its own key."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def ground(home: Path, *agents: Agent) -> AsyncIterator[Ground]:
 
 @asynccontextmanager
 async def on_stdio(at: Ground, *args: str, **env: str) -> AsyncIterator[ClientSession]:
-    """A session with ``fleetsim mcp``, started as an MCP client starts it."""
+    """A session with ``fleetsim mcp``, started like an MCP client starts it."""
     environment = {**at.shell.environment(), **env}
     command = ["-m", "fleetsim", "mcp", *args]
     server = StdioServerParameters(command=sys.executable, args=command, env=environment)
@@ -118,7 +118,7 @@ async def over_http(url: str, headers: dict[str, str]) -> AsyncIterator[ClientSe
 
 
 async def said(session: ClientSession, tool: str, arguments: dict[str, Any], *, wrong: bool = False) -> str:
-    """What a call is answered with."""
+    """The text of a call's result."""
     result = await session.call_tool(tool, arguments)
     assert isinstance(result, types.CallToolResult)
     (content,) = result.content
@@ -148,7 +148,7 @@ async def test_an_agents_own_ceremonies_are_made_listed_paused_and_deleted_over_
         assert [row["id"] for row in await at.client(at.admin_key).ceremonies()] == ["ava.own"]
 
 
-async def test_an_agent_talks_with_a_real_agent_and_gives_it_work_over_stdio(tmp_path: Path) -> None:
+async def test_an_agent_chats_with_a_real_agent_and_gives_it_work_over_stdio(tmp_path: Path) -> None:
     async with ground(tmp_path) as at, on_stdio(at, WORKSTACEAN_API_KEY=AVA) as ava:  # the hub of this machine
         hello = {"agent": "quinn", "message": "hello", "skill": "echo"}
         assert (await said(ava, "chat_with_agent", hello)).endswith("you said hello")
@@ -179,7 +179,7 @@ def words(result: types.CallToolResult) -> str:
     return content.text
 
 
-async def test_files_data_and_long_texts_go_in_and_out_over_stdio(tmp_path: Path) -> None:
+async def test_files_data_and_long_texts_are_sent_and_returned_over_stdio(tmp_path: Path) -> None:
     agents = (filer(), novelist())
     async with ground(tmp_path, *agents) as at, on_stdio(at, WORKSTACEAN_API_KEY=AVA) as ava:
         large = {"kind": "file", "name": "large.bin", "bytes": b64encode(bytes(range(256)) * 16_384).decode()}
@@ -212,10 +212,10 @@ async def test_files_data_and_long_texts_go_in_and_out_over_stdio(tmp_path: Path
         assert words(await called(ava, "chat_with_agent", counted)).endswith(str(len(LONG)))
 
 
-async def test_a_question_that_is_data_a_failure_and_a_cancel_reach_a_model_over_stdio(tmp_path: Path) -> None:
+async def test_a_question_in_data_a_failure_and_a_cancel_reach_a_model_over_stdio(tmp_path: Path) -> None:
     agents = (worker(), clerk())
     async with ground(tmp_path, *agents) as at, on_stdio(at, WORKSTACEAN_API_KEY=AVA) as ava:
-        for _ in range(12):  # a question that is visible can be answered at once
+        for _ in range(12):  # a visible question can be answered at once
             asked = await called(ava, "chat_with_agent", {"agent": "clerk", "message": "x", "skill": "form"})
             assert asked.structured_content["answerSchema"] == FORM["schema"]
             going = {"agent": "clerk", **{key: asked.structured_content[key] for key in ("contextId", "taskId")}}
@@ -233,7 +233,7 @@ async def test_a_question_that_is_data_a_failure_and_a_cancel_reach_a_model_over
         assert "cancel" in await said(ava, "wait_for_task", which, wrong=True)
 
 
-async def test_a_model_finds_who_can_do_something_over_stdio(tmp_path: Path) -> None:
+async def test_a_model_finds_an_agent_for_a_skill_over_stdio(tmp_path: Path) -> None:
     async with ground(tmp_path, reference_agent("quinn")) as at, on_stdio(at, WORKSTACEAN_API_KEY=AVA) as ava:
         listed = await called(ava, "list_agents", {})
         assert [row["name"] for row in listed.structured_content["agents"]] == ["quinn"]
@@ -260,7 +260,7 @@ async def test_a_large_file_passes_over_http(tmp_path: Path) -> None:
         assert content.resource.blob == large
 
 
-async def test_the_hubs_own_key_is_refused_unless_it_is_meant(tmp_path: Path) -> None:
+async def test_the_hubs_own_key_is_refused_without_its_option(tmp_path: Path) -> None:
     async with ground(tmp_path) as at:
         shell = Shell(tmp_path, {"WORKSTACEAN_URL": at.url, "WORKSTACEAN_API_KEY": at.admin_key})
         refused = await shell.arun("mcp")
@@ -273,13 +273,13 @@ async def test_the_hubs_own_key_is_refused_unless_it_is_meant(tmp_path: Path) ->
         assert (await at.client(at.admin_key).ceremonies())[0]["createdBy"] == "system"
 
 
-async def test_without_a_key_or_a_hub_it_says_so(tmp_path: Path) -> None:
+async def test_without_a_key_or_a_hub_the_error_names_the_missing_part(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     bare = await shell.arun("mcp")
     assert (bare.returncode, "WORKSTACEAN_API_KEY" in bare.stderr) == (2, True)
     async with ground(tmp_path) as nobody:
         pass
-    with socket.socket() as held:  # bound, so that nobody else has the port, and not listening
+    with socket.socket() as held:  # bound, so that no other process has the port, and not listening
         held.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{held.getsockname()[1]}"
         async with on_stdio(nobody, WORKSTACEAN_URL=url, WORKSTACEAN_API_KEY=QUINN) as session:
@@ -311,7 +311,7 @@ async def test_each_client_over_http_is_the_agent_whose_key_it_shows(tmp_path: P
 
 
 @pytest.mark.parametrize("admin", [False, True])
-async def test_the_hubs_own_key_over_http_does_nothing_unless_it_is_meant(tmp_path: Path, admin: bool) -> None:
+async def test_the_hubs_own_key_over_http_is_refused_without_its_option(tmp_path: Path, admin: bool) -> None:
     async with (
         ground(tmp_path) as at,
         serving_http(at.client, at.runtime, host="127.0.0.1", port=0, admin=admin) as url,
@@ -338,7 +338,7 @@ async def test_the_hubs_own_key_over_http_does_nothing_unless_it_is_meant(tmp_pa
         ({"content-type": "text/plain"}, 400),
     ],
 )
-async def test_a_forged_host_or_origin_and_a_request_without_one_key_come_to_no_tool(
+async def test_a_forged_host_or_origin_and_a_request_without_one_key_reach_no_tool(
     headers: dict[str, str], status: int
 ) -> None:
     def nobody(key: str) -> HubClient:
@@ -381,12 +381,12 @@ def test_an_error_over_a_limit_has_the_seconds_in_its_text() -> None:
     assert "7 s" in ToolResult.of_error(error).text
 
 
-def test_other_machines_reach_it_only_if_that_is_meant(tmp_path: Path) -> None:
+def test_other_machines_reach_it_only_with_its_option(tmp_path: Path) -> None:
     refused = Shell(tmp_path).run("mcp", "--http", "--host", "0.0.0.0")
     assert (refused.returncode, "--allow-remote" in refused.stderr) == (2, True)
 
 
-def test_without_its_package_it_says_how_to_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_package_the_error_names_the_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fleetsim.cli import mcp
     from fleetsim.cli.main import cli, run
 
@@ -394,7 +394,7 @@ def test_without_its_package_it_says_how_to_have_it(tmp_path: Path, monkeypatch:
     assert run(lambda: cli.main(args=["mcp"], prog_name="fleetsim", standalone_mode=False), []) == 2
 
 
-def test_its_help_teaches_what_a_client_is_configured_with(tmp_path: Path) -> None:
+def test_its_help_contains_the_configuration_of_a_client(tmp_path: Path) -> None:
     told = Shell(tmp_path).run("mcp", "--help").stdout
     assert '"mcpServers"' in told
     assert '"WORKSTACEAN_API_KEY"' in told

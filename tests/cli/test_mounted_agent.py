@@ -1,4 +1,4 @@
-"""An agent mounted below a path, at the command line: every verb that takes an address."""
+"""An agent mounted below a path, on the command line: every verb that takes an address."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_every_verb_that_takes_an_address_reaches_a_mounted_agent(
     assert rpc_url in checked.stdout
 
 
-async def test_what_is_pinned_elsewhere_is_refused_with_the_rule(tmp_path: Path, origin: str) -> None:
+async def test_an_address_pinned_at_another_origin_is_refused_with_the_rule(tmp_path: Path, origin: str) -> None:
     shell = Shell(tmp_path)
     for verb in (("card",), ("check",)):
         done = await shell.arun(*verb, origin, "--rpc-url", "http://elsewhere.example/rpc")

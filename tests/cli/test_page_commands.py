@@ -1,4 +1,4 @@
-"""Every shell block of the pages: each command exists with its options, and runs in the world that its page describes.
+"""Every shell block of the pages: each command exists with its options, and runs in the setting of its page.
 
 The blocks of the README's first hour, the first fleet and the CI pages have tests that also compare the output.
 """
@@ -51,7 +51,7 @@ CHANGED = (
     (r"send quinn (.*)(--file|--data|--out)", r"send drawer \1\2"),
     (r"at: 5m, lasts: 10m", "at: 5s, lasts: 10s"),
 )
-"""What a test has instead: shorter runs, and the addresses of its own agent and hub."""
+"""Replacements in a test: shorter runs, and the addresses of its own agent and hub."""
 
 DRAWER = """
 from base64 import b64encode
@@ -126,7 +126,7 @@ def test_each_command_on_a_page_has_its_verb_and_options(page: Path) -> None:
     wrong = []
     for name, words in fleetsim_commands():
         if name == page.name:
-            # The help is shown only after all words before it were read.
+            # The help is shown only after all words before it were parsed.
             shown = CliRunner().invoke(cli, [*words, "--help"])
             if shown.exit_code or "Usage:" not in shown.output:
                 wrong.append(f"{' '.join(words)}: {shown.output}{shown.exception}")
@@ -166,7 +166,7 @@ class World:
 
 @contextmanager
 def background(words: list[str], folder: Path, env: dict[str, str], says: str) -> Iterator[str]:
-    """A process that goes on, and the match of ``says`` in its output."""
+    """A process that continues, and the match of ``says`` in its output."""
     with subprocess.Popen(
         words,
         cwd=folder,

@@ -77,7 +77,7 @@ async def test_the_webhooks_of_a_request_of_the_hub_are_those_at_its_agent(shell
         assert ("mine", "http://127.0.0.1:9/hook?key=***") in await configs(shell, "list", request)
 
 
-async def test_secrets_and_controls_that_an_agent_shows_stay_hidden(shell: Shell) -> None:
+async def test_secrets_and_control_characters_of_an_agent_stay_hidden(shell: Shell) -> None:
     card = {
         "name": "x",
         "skills": [],
@@ -118,6 +118,6 @@ async def test_secrets_and_controls_that_an_agent_shows_stay_hidden(shell: Shell
         (("--url", HOOK, "--agent", "http://127.0.0.1:1"), 3),
     ],
 )
-def test_a_wrong_call_has_its_exit_code(shell: Shell, words: tuple[str, ...], code: int) -> None:
+def test_an_invalid_call_has_its_exit_code(shell: Shell, words: tuple[str, ...], code: int) -> None:
     done = shell.run("task", "push-config", "set", "t", "--agent", "http://127.0.0.1:1", *words)
     assert (done.returncode, done.stdout) == (code, ""), done.stderr

@@ -1,4 +1,4 @@
-"""``fleetsim record``: what a hub said, whole and over its restart, and the same screens come of it."""
+"""``fleetsim record``: all events of a hub, over its restart too, from which the same screens are drawn."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def stopped(process: subprocess.Popen[str]) -> str:
 
 
 async def at_moment(path: Path, at_s: float) -> View:
-    """What the screens show then."""
+    """The content of the screens then."""
     builder = ViewBuilder()
     with RecordingReader(path) as reader:
         playback = Playback(reader, SetClock())
@@ -81,7 +81,7 @@ async def at_moment(path: Path, at_s: float) -> View:
     return builder.snapshot(playback.now, exact=True)
 
 
-async def test_nothing_is_lost_over_a_restart_and_the_same_screens_come_of_it(shell: Shell, url: str) -> None:
+async def test_a_recording_over_a_restart_is_complete_and_gives_the_same_screens(shell: Shell, url: str) -> None:
     shell.write("agents.yaml", f"agents:\n  - name: echo\n    url: {url}/a2a\n")
     day = shell.home / "day.jsonl"
     with ExitStack() as stack:
@@ -116,7 +116,7 @@ async def test_nothing_is_lost_over_a_restart_and_the_same_screens_come_of_it(sh
     assert "play it again" not in done.stdout
 
 
-async def test_it_ends_by_itself_and_writes_over_nothing(shell: Shell, url: str) -> None:
+async def test_a_recording_ends_by_itself_and_overwrites_no_file(shell: Shell, url: str) -> None:
     shell.write("agents.yaml", f"agents:\n  - name: echo\n    url: {url}/a2a\n")
     none = await shell.arun("record")
     assert none.returncode == 3
@@ -136,9 +136,7 @@ async def test_it_ends_by_itself_and_writes_over_nothing(shell: Shell, url: str)
     assert 1.0 <= last["t"] < 10.0
 
 
-async def test_a_hub_that_keeps_nothing_begins_its_numbers_anew_and_is_heard_all_the_same(
-    shell: Shell, url: str
-) -> None:
+async def test_a_hub_without_a_ledger_starts_its_numbers_again_and_is_recorded(shell: Shell, url: str) -> None:
     shell.write("agents.yaml", f"agents:\n  - name: echo\n    url: {url}/a2a\n")
     day = shell.home / "day.jsonl"
     with ExitStack() as stack:

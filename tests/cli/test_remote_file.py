@@ -1,4 +1,4 @@
-"""A file given by its address is fetched when asked for, from where the policy allows, and with nothing of ours."""
+"""A file by address is fetched on request, from addresses that the policy allows, without our credentials."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PUBLIC = "93.184.216.34"
 
 @asynccontextmanager
 async def files(address: str = PUBLIC) -> AsyncIterator[tuple[Runtime, list[Request]]]:
-    """A file server at https://files.example and what it was asked."""
+    """A file server at https://files.example and the requests it received."""
     asked: list[Request] = []
 
     async def serve(request: Request) -> Response:
@@ -52,7 +52,7 @@ async def test_a_public_file_is_fetched_without_any_credential_or_header_of_ours
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.7", "169.254.169.254", "192.168.1.1", "100.64.0.1", "::1"])
-async def test_a_name_that_leads_inside_is_refused_before_a_byte_leaves(address: str) -> None:
+async def test_a_name_with_a_private_address_is_refused_before_a_byte_leaves(address: str) -> None:
     async with files(address) as (runtime, asked):
         with pytest.raises(BlockedAddress) as refused:
             await fetch_remote(runtime, "https://files.example/a", AddressPolicy())
@@ -80,7 +80,7 @@ async def test_an_address_that_a_person_allows_is_fetched() -> None:
         "https://files.example/" + "a" * 9_000,
     ],
 )
-async def test_what_is_no_plain_web_address_is_refused(uri: str) -> None:
+async def test_an_address_that_is_not_a_plain_url_is_refused(uri: str) -> None:
     async with files() as (runtime, asked):
         with pytest.raises(BlockedAddress):
             await fetch_remote(runtime, uri, AddressPolicy())
@@ -94,13 +94,13 @@ async def test_a_redirect_is_not_followed() -> None:
         assert [request.url.path for request in asked] == ["/away"]
 
 
-async def test_an_error_page_is_no_file() -> None:
+async def test_an_error_page_is_not_a_file() -> None:
     async with files() as (runtime, _):
         with pytest.raises(HttpRefused, match="404"):
             await fetch_remote(runtime, "https://files.example/gone", AddressPolicy())
 
 
-async def test_a_file_past_the_limit_is_left() -> None:
+async def test_a_file_past_the_limit_is_not_fetched_whole() -> None:
     async with files() as (runtime, _):
         with pytest.raises(LimitReached):
             await fetch_remote(

@@ -19,7 +19,7 @@ def invoke(*args: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("content", ["", "hello\n"])
-def test_what_is_no_recording_ends_with_2_its_line_and_the_next_step(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_not_a_recording_ends_with_2_its_line_and_the_next_step(tmp_path: Path, content: str) -> None:
     path = tmp_path / "run.jsonl"
     path.write_text(content)
     code, out, err = invoke("--replay", str(path))
@@ -28,7 +28,7 @@ def test_what_is_no_recording_ends_with_2_its_line_and_the_next_step(tmp_path: P
     assert "fleetsim sim SCENARIO --record FILE" in err
 
 
-def test_without_a_terminal_it_says_what_prints_a_report(tmp_path: Path) -> None:
+def test_without_a_terminal_the_error_names_the_verb_that_prints_a_report(tmp_path: Path) -> None:
     code, _, err = invoke("--replay", str(write(tmp_path / "run.jsonl", a_run())))
     assert code == 2
     assert "needs a terminal" in err
@@ -36,7 +36,7 @@ def test_without_a_terminal_it_says_what_prints_a_report(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("speed", ["fast", "0", "x-1", "nan", "infinite", "1e9"])
-def test_a_speed_that_is_none_is_refused(tmp_path: Path, speed: str) -> None:
+def test_a_malformed_speed_is_refused(tmp_path: Path, speed: str) -> None:
     code, _, err = invoke("--replay", str(write(tmp_path / "run.jsonl", a_run())), "--speed", speed)
     assert code == 2
     assert "x1, x60" in err

@@ -61,7 +61,7 @@ class Fleet:
 
 @asynccontextmanager
 async def working(client: httpx.AsyncClient, accepted: list[str]) -> AsyncIterator[None]:
-    """Send requests, one after the other; a hub that stops may refuse them."""
+    """Send requests one after the other; a hub that stops may refuse them."""
 
     async def send() -> None:
         for number in itertools.count():

@@ -1,4 +1,4 @@
-"""What ``send`` passes on of the person's own ids, and what it says where there is no answer to print."""
+"""The person's own ids in ``send``, and its output for a task without an answer."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ async def test_parent_id_reaches_the_agent_by_url_and_through_the_hub(shell: She
         assert done.stdout == "span-7\n", done.stderr
 
 
-async def test_a_completed_task_without_text_is_told_on_stderr_and_stdout_stays_empty(shell: Shell, url: str) -> None:
+async def test_a_completed_task_without_text_is_reported_on_stderr_and_stdout_stays_empty(
+    shell: Shell, url: str
+) -> None:
     done = await shell.arun("send", url, "x", "--skill", "quiet")
     assert (done.returncode, done.stdout) == (0, "")
     assert url in done.stderr
@@ -63,7 +65,7 @@ async def test_a_completed_task_without_text_is_told_on_stderr_and_stdout_stays_
     assert row["text"] == ""
 
 
-async def test_lines_of_json_are_alone_on_a_terminal_however_long_the_agent_takes(shell: Shell) -> None:
+async def test_json_lines_stand_alone_on_a_terminal_however_long_the_agent_takes(shell: Shell) -> None:
     agent = Agent("slow", description="Takes its time")
 
     @agent.skill("tell", description="Tells")
@@ -94,7 +96,7 @@ async def test_lines_of_json_are_alone_on_a_terminal_however_long_the_agent_take
 
 
 @pytest.mark.parametrize("door", ["url", "hub"])
-async def test_what_an_agent_says_at_work_is_shown_as_it_comes_beside_its_answer(door: str, shell: Shell) -> None:
+async def test_progress_is_shown_as_it_comes_beside_the_answer(door: str, shell: Shell) -> None:
     agent, seen = Agent("teller", description="Tells"), asyncio.Event()
 
     @agent.skill("tell", description="Tells")

@@ -45,7 +45,7 @@ async def share(place: Place, mine: str, sealing: str | None = SEALING, *, hub: 
     return await shared(place, "hub", mine, key, hub=hub)
 
 
-async def test_hubs_that_start_at_the_same_time_agree_on_the_keys_of_one(place: Place) -> None:
+async def test_hubs_that_start_at_the_same_time_agree_on_one_set_of_keys(place: Place) -> None:
     answers = await asyncio.gather(*(share(place, f"of hub {n}") for n in range(8)))
     assert len(set(answers)) == 1
     assert answers[0].startswith("of hub ")
@@ -71,7 +71,7 @@ async def test_two_hubs_with_keys_of_their_own_do_not_run_side_by_side(place: Pl
 
 
 @pytest.mark.parametrize("sealing", [(None, None), (None, SEALING), (SEALING, None)])
-async def test_of_hubs_that_start_at_the_same_time_with_keys_of_their_own_one_starts(
+async def test_only_one_of_several_hubs_with_keys_of_their_own_starts(
     place: Place, sealing: tuple[str | None, str | None]
 ) -> None:
     starts = [share(place, f"of {n}", one, hub=f"hub {n}") for n, one in enumerate(sealing)]
@@ -126,7 +126,7 @@ async def test_no_secret_is_readable_in_the_database(place: Place) -> None:
 
 
 @pytest.mark.parametrize("weak", ["short", "correct horse battery staple, which is long", SEALING[:-8], "é" * 32])
-async def test_a_weak_sealing_key_is_refused_without_its_text(weak: str) -> None:
+async def test_a_weak_sealing_key_is_refused_without_repeating_it(weak: str) -> None:
     with pytest.raises(ConfigError) as failed:
         await sealing_key({VARIABLE: weak}, DiskFiles())
     assert "openssl" in str(failed.value.hint)

@@ -1,4 +1,4 @@
-"""Ids shown are ids accepted: unique beginnings of our own, agents' task ids whole, and never a guess."""
+"""A shown id is accepted: unique beginnings of our own ids, agents' task ids only whole, and never a guess."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_table_shows_ids_whole_and_texts_cut(capsys: pytest.CaptureFixture[str
     assert "t" * 60 not in shown
 
 
-async def test_a_unique_beginning_of_a_requests_id_will_do_however_old_it_is() -> None:
+async def test_a_unique_beginning_of_a_requests_id_is_accepted_however_old_it_is() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         await ask(t, "abcdef-1")
@@ -41,7 +41,7 @@ async def test_a_unique_beginning_of_a_requests_id_will_do_however_old_it_is() -
         assert await request_id(t.remote, "abcdef") == "abcdef-1"
 
 
-async def test_an_ambiguous_or_unknown_beginning_is_refused_with_what_it_may_be() -> None:
+async def test_an_ambiguous_or_unknown_beginning_is_refused_with_the_candidates() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         await ask(t, "abcdef-1")
@@ -67,7 +67,7 @@ async def test_a_whole_id_wins_over_the_ids_it_begins() -> None:
         assert await request_id(t.remote, "x") == "x", "short ones too, if they are whole"
 
 
-async def test_an_agents_task_id_is_taken_whole_and_only_whole() -> None:
+async def test_an_agents_task_id_is_accepted_only_whole() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         await ask(t, "first-1")

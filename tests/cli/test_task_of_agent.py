@@ -23,7 +23,7 @@ LISTS = ["1.0", "1.0+http", "0.3+http"]
 
 
 def teller() -> Agent:
-    """Tells two words with a pause between them."""
+    """Sends two words with a pause between them."""
     agent = Agent("teller")
 
     @agent.skill("tell", description="Tells")
@@ -96,9 +96,7 @@ async def test_json_of_a_followed_task_ends_with_the_line_of_its_end(shell: Shel
     assert {row["state"] for row in rows[:-1]} >= {"working"}
 
 
-async def test_a_task_that_the_agent_lacks_and_an_agent_that_is_gone_differ_by_exit_code(
-    shell: Shell, agent: str
-) -> None:
+async def test_a_missing_task_and_an_unreachable_agent_have_different_exit_codes(shell: Shell, agent: str) -> None:
     unknown = await shell.arun("task", "subscribe", "nope", "--agent", agent)
     gone = await shell.arun("task", "subscribe", "nope", "--agent", "http://127.0.0.1:1")
     assert (unknown.returncode, gone.returncode) == (1, 3)
@@ -113,7 +111,7 @@ async def test_following_a_request_of_the_hub_ends_with_its_text(shell: Shell, a
     assert (followed.returncode, followed.stdout, again.stdout) == (0, "one two\n", "one two\n"), followed.stderr
 
 
-async def test_a_list_is_bounded_and_harmless_whatever_the_agent_sends(shell: Shell) -> None:
+async def test_a_list_is_bounded_and_escaped_whatever_the_agent_sends(shell: Shell) -> None:
     card = {
         "name": "x",
         "skills": [],

@@ -1,4 +1,4 @@
-"""``--timeout`` holds to within a second, whatever hangs, exits 5 and says where the work is."""
+"""``--timeout`` is kept to within a second whatever hangs, exits 5 and names the place of the work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORKING = {"state": "working"}
 
 
 class Slow:
-    """An agent on a real socket that hangs wherever it is told to."""
+    """An agent on a real socket that hangs at a given point."""
 
     def __init__(self, hangs: str, dialect: str) -> None:
         self.hangs, self.dialect = hangs, dialect
@@ -73,7 +73,7 @@ class Slow:
             writer.close()
 
     async def hang(self, reader: asyncio.StreamReader) -> None:
-        """Say nothing more, until the other side leaves or the test is over."""
+        """Send nothing more, until the other side leaves or the test is over."""
         async with asyncio.TaskGroup() as group:
             waits = group.create_task(self.closing.wait())
             gone = group.create_task(reader.read(1))
@@ -147,7 +147,7 @@ async def slow(hangs: str, dialect: str = "0.3") -> AsyncIterator[Slow]:
         ("reply", True, "0.3", "may have taken the work"),
     ],
 )
-async def test_send_by_url_comes_back_on_time_and_says_where_the_task_is(
+async def test_send_by_url_returns_on_time_with_the_place_of_the_task(
     hangs: str, stream: bool, dialect: str, says: str, tmp_path: Path
 ) -> None:
     async with slow(hangs, dialect) as agent:
@@ -157,7 +157,7 @@ async def test_send_by_url_comes_back_on_time_and_says_where_the_task_is(
         done = await Shell(tmp_path).arun("send", agent.url, "hi", "--timeout", f"{LIMIT_S:g}", *flags, *pinned)
         assert time.monotonic() - began >= LIMIT_S
         async with asyncio.timeout(60):
-            await agent.left.wait()  # whoever writes learns of it with one of the next bytes
+            await agent.left.wait()  # the sender notices with one of the next bytes
     assert done.returncode == 5, done.stderr
     assert says in done.stderr
     assert f"{LIMIT_S:g} s" in done.stderr
@@ -169,7 +169,7 @@ async def test_send_by_url_comes_back_on_time_and_says_where_the_task_is(
     assert agent.left_at - agent.asked_at <= LIMIT_S + 1.0
 
 
-async def test_a_task_left_running_is_read_from_its_agent_by_the_command_that_was_printed(tmp_path: Path) -> None:
+async def test_a_task_left_running_is_read_from_its_agent_by_the_printed_command(tmp_path: Path) -> None:
     async with slow("nothing") as agent:
         shell = Shell(tmp_path)
         done = await shell.arun("task", "get", "t-1", "--agent", agent.url, "-o", "json")
@@ -180,7 +180,7 @@ async def test_a_task_left_running_is_read_from_its_agent_by_the_command_that_wa
         assert (late.returncode, "t-1 is still working" in late.stderr) == (5, True)
 
 
-async def test_chat_waits_no_longer_than_it_is_told_to(tmp_path: Path) -> None:
+async def test_chat_waits_no_longer_than_its_timeout(tmp_path: Path) -> None:
     async with slow("nothing") as agent:
         done = await Shell(tmp_path).arun("chat", agent.url, "--timeout", "1.5", stdin="hello\n")
     assert (done.returncode, "no answer within 1.5 s" in done.stderr) == (5, True), done.stderr
@@ -200,7 +200,7 @@ enabled: true
 
 
 async def test_through_the_hub_every_wait_ends_on_time_even_if_the_hub_hangs(tmp_path: Path) -> None:
-    """Each verb is timed whole, with what its interpreter needs to start, which one that waits for nothing tells."""
+    """Each verb is timed whole, minus the start of its interpreter, which a verb without a wait measures."""
     shell = Shell(tmp_path)
     async with slow("nothing") as agent:
         shell.write("agents.yaml", f"agents:\n  - name: slow\n    url: {agent.url}\n")
@@ -273,7 +273,7 @@ async def busy(retry_after: str, times: int) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize(("pause", "times", "code"), [("1", 1, 0), ("600", 9, 1)])
-async def test_send_by_url_comes_again_when_a_busy_agent_says_or_says_how_long_that_is(
+async def test_send_by_url_is_repeated_at_the_retry_after_of_a_busy_agent_or_reports_it(
     pause: str, times: int, code: int, tmp_path: Path
 ) -> None:
     async with busy(pause, times) as url:

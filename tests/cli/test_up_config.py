@@ -1,4 +1,4 @@
-"""``fleetsim up`` and its files: where they are, what is missing from them, and what changes while it runs."""
+"""``fleetsim up`` and its files: their places, the missing ones, and changes while it runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def agent() -> AsyncIterator[str]:
 LOCKED = "  - {name: locked, url: http://127.0.0.1:9/a2a, apiKeyEnv: LOCKED_KEY}\n"
 
 
-def test_a_hub_that_does_not_start_is_told_with_what_it_said(shell: Shell) -> None:
+def test_a_hub_that_does_not_start_is_reported_with_its_output(shell: Shell) -> None:
     shell.write("agents.yaml", "agents: 7\n")
     with pytest.raises(AssertionError, match=r"agents\.yaml:1"), shell.up():
         raise RuntimeError("a hub is up")
@@ -69,7 +69,7 @@ async def test_the_ceremonies_beside_the_configured_file_are_found_from_anywhere
 
 
 async def until(shell: Shell, seconds: float, *words: str) -> None:
-    """Until the running hub has written a line with all these words."""
+    """Wait until the running hub has written a line with all these words."""
     async with asyncio.timeout(seconds):
         while True:
             if any(all(word in line for word in words) for line in shell.told):
@@ -77,7 +77,7 @@ async def until(shell: Shell, seconds: float, *words: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_an_edited_file_is_in_force_within_seconds_and_a_broken_one_changes_nothing(
+async def test_an_edited_file_takes_effect_within_seconds_and_a_broken_one_changes_nothing(
     shell: Shell, agent: str
 ) -> None:
     one = f"agents:\n  - {{name: scout, url: {agent}/a2a}}\n"

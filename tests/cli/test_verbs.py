@@ -1,4 +1,4 @@
-"""The verbs from a second process, and what each kind of trouble looks like to a person."""
+"""The verbs from a second process, and the output of each kind of problem."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_the_verbs_work_from_a_second_process(shell: Shell, agent: str) ->
     assert "fleetsim up" in after.stderr
 
 
-async def test_the_card_and_the_check_take_an_agent_by_its_name_in_agents_yaml(shell: Shell, agent: str) -> None:
+async def test_the_card_and_the_check_accept_an_agent_by_its_name_in_agents_yaml(shell: Shell, agent: str) -> None:
     shell.write("agents.yaml", yaml_for(agent))
     card = await asyncio.to_thread(shell.json, "card", "scout")
     assert card["rpcUrl"].startswith(agent)
@@ -143,7 +143,7 @@ def test_a_missing_hub_is_exit_3_at_every_verb_that_needs_one(shell: Shell, verb
     assert (done.returncode, done.stdout) == (3, ""), done.stderr
 
 
-async def test_an_agent_is_asked_directly_by_its_address(shell: Shell, agent: str) -> None:
+async def test_an_agent_is_called_directly_by_its_address(shell: Shell, agent: str) -> None:
     plain = await shell.arun("send", agent, "hello")
     assert (plain.returncode, plain.stdout) == (0, "hello\n")
     streamed = await shell.arun("send", agent, "/stream one two three", "--stream")
@@ -170,7 +170,7 @@ def greeter() -> Agent:
     return agent
 
 
-async def test_the_first_command_that_up_names_works_on_our_own_agents(shell: Shell, agent: str) -> None:
+async def test_the_first_command_that_up_prints_works_on_our_own_agents(shell: Shell, agent: str) -> None:
     async with greeter().serving() as url:
         shell.write("agents.yaml", yaml_for(agent, f"  - name: greeter\n    url: {url}/a2a"))
         for run in ("up", "without"):
@@ -185,7 +185,7 @@ async def test_the_first_command_that_up_names_works_on_our_own_agents(shell: Sh
         assert (by_url.returncode, by_url.stdout) == (0, "Hello Ada\n"), by_url.stderr
 
 
-async def test_the_help_names_the_skills_the_agent_has(shell: Shell, agent: str) -> None:
+async def test_the_help_names_the_agents_own_skills(shell: Shell, agent: str) -> None:
     card = json.loads((await shell.arun("-o", "json", "card", agent)).stdout)
     told = (await shell.arun("agent", "--help")).stdout
     assert [skill["id"] for skill in card["skills"] if skill["id"] not in told] == []
@@ -202,7 +202,7 @@ async def test_the_help_names_the_skills_the_agent_has(shell: Shell, agent: str)
         ("agents:\n  - name: a\n    url: ${NOT_SET_URL}\n", "NOT_SET_URL"),
     ],
 )
-def test_a_broken_agents_yaml_is_told_by_its_place(shell: Shell, text: str, told: str) -> None:
+def test_a_broken_agents_yaml_is_reported_with_its_place(shell: Shell, text: str, told: str) -> None:
     shell.write("agents.yaml", text)
     done = shell.run("up", "--headless")
     assert done.returncode == 2
@@ -212,7 +212,7 @@ def test_a_broken_agents_yaml_is_told_by_its_place(shell: Shell, text: str, told
 
 
 @pytest.mark.parametrize("verb", [("up", "--headless"), ("send", "scout", "hi"), ("chat", "scout")], ids=lambda v: v[0])
-def test_a_missing_agents_yaml_says_what_to_do(shell: Shell, verb: tuple[str, ...]) -> None:
+def test_a_missing_agents_yaml_is_reported_with_the_next_step(shell: Shell, verb: tuple[str, ...]) -> None:
     done = shell.run(*verb)
     assert done.returncode == 2
     assert "fleetsim init URL" in done.stderr
@@ -223,7 +223,7 @@ def test_a_missing_agents_yaml_says_what_to_do(shell: Shell, verb: tuple[str, ..
     assert not (shell.home / "state" / "ledger.db").exists()
 
 
-def test_without_a_hub_and_a_fleet_the_way_to_both_is_told(shell: Shell) -> None:
+def test_without_a_hub_and_a_fleet_the_steps_to_both_are_printed(shell: Shell) -> None:
     done = shell.run("health")
     assert done.returncode == 3
     assert "fleetsim init URL" in done.stderr
@@ -258,14 +258,14 @@ NO_KIND = b'data: {"jsonrpc":"2.0","id":1,"result":{"odd":true}}\n\n' * 25
 @pytest.mark.parametrize(
     ("case", "code", "told"),
     [
-        ("gateway", 3, "Bad Gateway"),  # says itself that the agent was not reached
+        ("gateway", 3, "Bad Gateway"),  # reports itself that the agent was not reached
         ("page", 1, "Bad Gateway"),
         ("wrong key", 4, "401"),
         ("no kind", 1, "events"),
         ("not json", 1, "JSON"),
     ],
 )
-async def test_a_troubled_agent_gets_one_clear_line_and_the_right_exit_code(
+async def test_a_failing_agent_gets_one_clear_line_and_the_right_exit_code(
     shell: Shell, case: str, code: int, told: str
 ) -> None:
     base: list[str] = []
@@ -292,7 +292,7 @@ async def test_a_troubled_agent_gets_one_clear_line_and_the_right_exit_code(
     assert "Traceback" not in done.stderr
 
 
-async def test_an_agent_without_a_card_is_talked_with_in_the_dialect_agents_yaml_names(shell: Shell) -> None:
+async def test_chat_with_an_agent_without_a_card_uses_the_dialect_in_agents_yaml(shell: Shell) -> None:
     asked: list[dict[str, object]] = []
 
     def handle(method: str, path: str, body: bytes) -> tuple[int, str, bytes]:
@@ -333,9 +333,7 @@ async def test_a_dead_agent_and_an_unknown_skill_leave_the_rest_of_the_fleet_wor
 
 
 @pytest.mark.parametrize("more", [(), ("--stream",)])
-async def test_a_hub_that_is_gone_is_told_as_such_to_who_waits_for_an_answer(
-    shell: Shell, more: tuple[str, ...]
-) -> None:
+async def test_a_hub_that_stops_is_reported_as_such_to_a_waiting_verb(shell: Shell, more: tuple[str, ...]) -> None:
     begun, agent = asyncio.Event(), Agent("slow")
 
     @agent.skill("wait")
@@ -364,16 +362,18 @@ async def test_a_demo_without_a_terminal_ends_by_itself_with_a_table(shell: Shel
     head, *lines = done.stdout.splitlines()
     rows, remarks = lines[: len(agents)], lines[len(agents) :]
     assert head.startswith("HEALTH")
-    assert {re.split(r"\s{2,}", row)[1] for row in rows} == agents  # the health word may be two: too few
+    assert {
+        re.split(r"\s{2,}", row)[1] for row in rows
+    } == agents  # the health word may be two words: then this column has too few
     strange = [line for line in remarks if line and line.replace(":", " ").split()[0] not in agents]
-    assert strange == [], "the table, what is to be said of an agent, and nothing else"
-    # A busy machine may keep the process from running, which it is right to say. Every ten seconds there is progress.
+    assert strange == [], "the table, the line about an agent, and nothing else"
+    # A busy machine may keep the process from running, and the hub reports that. Every ten seconds there is progress.
     others = (" WARNING fleetsim.runtime.watchdog: ", "waiting for ")
     said = [line for line in done.stderr.splitlines() if not any(other in line for other in others)]
     assert len(said) <= 2, done.stderr
 
 
-def test_a_damaged_ledger_is_refused_and_salvaged_when_asked(shell: Shell) -> None:
+def test_a_damaged_ledger_is_refused_and_salvaged_on_request(shell: Shell) -> None:
     shell.write("agents.yaml", "agents: []\n")
     with shell.up():
         pass
@@ -402,7 +402,7 @@ def test_a_second_hub_on_one_ledger_is_refused_with_the_firsts_pid(shell: Shell)
 GOOD = 'id: {id}\nname: n\nschedule: "0 0 1 1 *"\nskill: {skill}\ntargets: {targets}\n'
 
 
-async def test_what_is_wrong_with_ceremonies_is_said_at_up_in_the_list_and_when_fired(shell: Shell, agent: str) -> None:
+async def test_problems_of_ceremonies_are_shown_at_up_in_the_list_and_when_fired(shell: Shell, agent: str) -> None:
     shell.write("agents.yaml", yaml_for(agent))
     shell.write("ceremonies/good.yaml", GOOD.format(id="good", skill="echo", targets="[scout]"))
     with shell.up():
@@ -416,7 +416,7 @@ async def test_what_is_wrong_with_ceremonies_is_said_at_up_in_the_list_and_when_
     sing = "agent “scout” does not offer the skill “sing”"
     with shell.up() as hub:
         listed = await shell.arun("ceremony", "list")
-        while sing not in listed.stderr:  # once the card is read
+        while sing not in listed.stderr:  # once the card has been read
             listed = await shell.arun("ceremony", "list")
         assert listed.returncode == 0
         assert f"not in force: {empty}" in listed.stderr
@@ -462,12 +462,12 @@ def test_without_a_hub_ceremonies_are_listed_from_the_files(shell: Shell) -> Non
 
 
 @pytest.mark.parametrize("words", [("--version",), ("-v",), ("--quiet", "--version")])
-def test_the_version_is_told_in_the_same_words_wherever_it_stands(shell: Shell, words: tuple[str, ...]) -> None:
+def test_the_version_has_the_same_words_everywhere(shell: Shell, words: tuple[str, ...]) -> None:
     done = shell.run(*words)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"fleetsim {__version__}\n", "")
 
 
-def test_a_version_that_nobody_reads_is_no_fault_of_ours() -> None:
+def test_a_closed_pipe_behind_version_is_not_reported() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     with os.fdopen(write_end, "wb") as unread:

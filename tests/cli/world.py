@@ -1,4 +1,4 @@
-"""The command line as a user runs it: processes of its own, real sockets, a home that is empty."""
+"""The command line as a user runs it: processes of its own, real sockets, an empty home."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests import command
 class Shell:
     """A directory with its own state; ``run`` runs a verb in it, and ``up`` a hub of the program ``module``.
 
-    ``told``: what the last hub wrote to stderr so far.
+    ``told``: the stderr of the last hub so far.
     """
 
     home: Path
     env: dict[str, str] = field(default_factory=dict)
     said: str = ""
-    """What the hub that was up last told on stderr."""
+    """The stderr of the last hub."""
     told: list[str] = field(default_factory=list)
     module: str = "fleetsim"
 
@@ -57,7 +57,7 @@ class Shell:
 
     @contextmanager
     def up(self, *args: str) -> Iterator[subprocess.Popen[str]]:
-        """``fleetsim up --headless`` on a free port, until left; it must stop by itself when told to."""
+        """``fleetsim up --headless`` on a free port until the context ends; then it must stop by itself."""
         words = ("up", "--headless", "--port", "0", *args)
         hub = command.start(words, self.home, self.environment(), module=self.module)
         assert hub.stderr is not None

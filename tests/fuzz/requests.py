@@ -38,7 +38,7 @@ _SEEDS = (
 
 
 def ours(data: bytes) -> list[Seen]:
-    """What an application of our server is asked, the bytes cut where they may be."""
+    """The requests for an application of our server, with the bytes cut at any place."""
     asked: list[Seen] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -69,7 +69,7 @@ def ours(data: bytes) -> list[Seen]:
 
 
 def theirs(data: bytes) -> list[Seen]:
-    """What h11 reads of the same bytes, as long as it can.
+    """The requests that h11 reads from the same bytes, as long as it can.
 
     It refuses the empty line before a request that a server should skip (RFC 9112 section 2.2): that is removed here.
     """

@@ -24,7 +24,7 @@ SLOW_S = 2.0
 
 @dataclass(slots=True)
 class Volume:
-    """What one target was given."""
+    """The counts of one target's inputs."""
 
     target: Target
     inputs: int = 0
@@ -49,7 +49,7 @@ class Found(Exception):
 
 
 def drive(target: Target, *, seed: int, seconds: float, inputs_max: int | None = None) -> Volume:
-    """Feed one target for so long. Raises Found, from what was raised."""
+    """Feed one target for ``seconds``. Raises Found from its error."""
     draw = target.draw(random.Random(f"{seed}/{target.name}"))
     volume, began = Volume(target), time.monotonic()
     while (time.monotonic() - began < seconds) and (inputs_max is None or volume.inputs < inputs_max):

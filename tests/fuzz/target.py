@@ -1,4 +1,4 @@
-"""What every fuzz target is: where its inputs come from, and what may come of one."""
+"""The form of every fuzz target: the source of its inputs, and the allowed results of one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.fuzz.mutate import Mutator
 class Target:
     """``draw`` makes the next input, ``judge`` uses it.
 
-    ``judge`` says whether the input was taken. Whatever it raises is a finding: the errors a reader declares
+    ``judge`` says whether the input was accepted. Any error of it is a finding: the errors a reader declares
     are caught inside it, and nothing else is.
     """
 

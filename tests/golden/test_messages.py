@@ -68,7 +68,7 @@ CALLS: dict[str, Callable[[], object]] = {
 
 
 def command(words: str, fleet: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """What a command writes to stderr, after its exit status."""
+    """The stderr of a command, after its exit status."""
     for path in folder.iterdir():
         path.unlink() if path.is_file() else None
     if fleet:

@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).parent.parent / "wire" / "golden"
 
 
 def problems(doc: dict[str, Any]) -> Iterator[str]:
-    """What of one golden file does not fit the SDK's messages."""
+    """The members of one golden file that do not fit the SDK's messages."""
     proto = doc.get("proto")
     if isinstance(proto, dict):
         pairs = [("params", doc["params"], proto["params"]), ("result", doc["result"], proto["result"])]

@@ -43,7 +43,7 @@ HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A row's finding and what was said on the way to it."""
+    """A row's finding and the exchanges of its probe."""
 
     expected: Expected
     finding: Finding
@@ -52,7 +52,7 @@ class Found:
 
     @property
     def wrong(self) -> str:
-        """What is not as expected; empty if all is."""
+        """The differences from the expected verdicts; empty without any."""
         want = self.expected
         if self.finding.verdict.value != want.verdict:
             return f"expected {want.verdict}"

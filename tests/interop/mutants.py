@@ -80,7 +80,7 @@ def _free_place() -> str:
 
 
 def _verdicts(broken: str | None, rows: Sequence[str], tries: int = 2) -> dict[str, set[str]]:
-    """What the check says of each row of an agent, over all dialects. Again if the agent could not be reached."""
+    """The check's verdict about each row of an agent, over all dialects. Repeated if the agent could not be reached."""
     place = _free_place()
     with _agent(broken, place) as url:
         only = [word for row in rows for word in ("--only", row)]

@@ -79,7 +79,7 @@ class Recorder:
 
     def guarded(self, policy: Any) -> Transport:
         """Not wanted of a check."""
-        raise AssertionError("a check dials what it is told to")
+        raise AssertionError("a check dials the address it was given")
 
     async def aclose(self) -> None:
         """The inner transport is its owner's."""
@@ -131,7 +131,7 @@ class Player:
 
     def guarded(self, policy: Any) -> Transport:
         """Not wanted of a check."""
-        raise AssertionError("a check dials what it is told to")
+        raise AssertionError("a check dials the address it was given")
 
     async def aclose(self) -> None:
         """Let webhooks that are still on their way come."""

@@ -122,12 +122,12 @@ class Trial:
 
     @property
     def text(self) -> str:
-        """What is sent; the server counts its executions by it."""
+        """The text that is sent; the server counts its executions by it."""
         return f"{self.row.skill} {self.row.name}"
 
     @property
     def answer(self) -> str:
-        """What the question is answered with."""
+        """The answer to the question."""
         return f"{COLOUR} {self.row.name}"
 
 
@@ -297,7 +297,7 @@ SKIES: dict[str, tuple[Storm, ...]] = {
     "ask-silence": ((Stall(at="response"), answers, 1),),
     "ask-stream-reset": ((DropAfter(bytes_passed=LATE_OFFSETS[0]), first_sends, 1),),
 }
-"""What each row's weather is made of, by the row's name, or by its name without the way it sends."""
+"""The faults of each row, by the row's name, or by its name without the way it sends."""
 
 CUTS: dict[str, Callable[[int], Fault]] = {
     "reset": lambda at: DropAfter(bytes_passed=at),
@@ -357,7 +357,7 @@ def met(weather: Weather) -> bool:
 
 
 def misread(trial: Trial, outcome: Outcome, ran: Counter[str]) -> list[str]:
-    """What is wrong with a completed outcome's text, and with how often the answer was used."""
+    """The problems of a completed outcome's text, and of the number of times that the answer was used."""
     wrong = []
     wanted = {"stream": FULL_TEXT, "ask": SCRIPT["answer_prefix"] + trial.answer}.get(trial.row.skill)
     if outcome.text != (wanted or SCRIPT["echo_prefix"] + trial.text):

@@ -51,7 +51,7 @@ def shell(tmp_path: Path) -> Shell:
     return made
 
 
-def test_every_slot_of_a_span_fires_also_where_the_clocks_change(shell: Shell) -> None:
+def test_every_slot_of_a_span_fires_also_at_a_change_of_the_clocks(shell: Shell) -> None:
     done = shell.run("ceremony", "play", *SEVEN_HOURS, "--expect", "fired == 7", "--expect", "missed == 0")
     assert done.returncode == 0, done.stderr
     heads, row = [line.split() for line in done.stdout.partition("ceremonies:\n")[2].splitlines()[:2]]
@@ -64,7 +64,7 @@ def test_every_slot_of_a_span_fires_also_where_the_clocks_change(shell: Shell) -
     assert shell.run(*shlex.split(again)[:-4], "--expect", "fired == 8").returncode == 1
 
 
-def test_a_scenarios_fleet_shows_what_is_skipped_and_what_fails(shell: Shell) -> None:
+def test_a_scenarios_fleet_shows_skipped_and_failed_runs(shell: Shell) -> None:
     shell.write("ceremonies/chain.yaml", CHAIN)
     shell.write("slow.yaml", SLOW)
     span = ("--from", "2026-03-02T05:55", "--to", "2026-03-02T06:15", "--tz", "Europe/Berlin")
@@ -85,7 +85,7 @@ def test_a_scenarios_fleet_shows_what_is_skipped_and_what_fails(shell: Shell) ->
     assert [totals["ceremony"] for totals in only["ceremonies"]] == ["digest"]
 
 
-def test_what_is_wrong_ends_with_2_and_says_what(shell: Shell) -> None:
+def test_an_error_ends_with_2_and_its_description(shell: Shell) -> None:
     for words, said in (
         (("--from", "yesterday", "--to", "2026-10-26T00:00"), "yesterday"),
         (("--from", "2026-10-26T00:00", "--to", "2026-10-24T00:00"), "the span must be"),
@@ -101,7 +101,7 @@ def test_what_is_wrong_ends_with_2_and_says_what(shell: Shell) -> None:
         assert said in done.stderr, (words, done.stderr)
 
 
-def test_a_target_that_takes_no_work_fails_its_runs_and_the_verdict(shell: Shell) -> None:
+def test_a_target_that_accepts_no_work_fails_its_runs_and_the_verdict(shell: Shell) -> None:
     shell.write("ceremonies/chain.yaml", CHAIN.replace("* * * * *", "*/30 * * * *").replace("[ava]", "[ava, quin]"))
     done = shell.run("ceremony", "play", *SEVEN_HOURS, "-o", "json")
     assert done.returncode == 1, done.stderr
@@ -133,12 +133,12 @@ def test_a_broken_file_stops_no_other_ceremony_and_is_in_the_verdict(shell: Shel
     assert "broken.yaml:1:" in asked.stderr
 
 
-def test_how_many_requests_will_be_played_is_told_beforehand(shell: Shell) -> None:
+def test_the_number_of_requests_is_printed_before_they_are_played(shell: Shell) -> None:
     assert "7 requests in 7 slots" in shell.run("ceremony", "play", *SEVEN_HOURS).stderr
 
 
 @pytest.mark.sockets
-async def test_a_skill_that_is_not_on_the_card_is_judged_as_the_hub_judges_it(shell: Shell) -> None:
+async def test_a_skill_that_is_not_on_the_card_is_refused_like_at_the_hub(shell: Shell) -> None:
     agent = Agent("quinn")
 
     @agent.skill("reports")
@@ -154,7 +154,7 @@ async def test_a_skill_that_is_not_on_the_card_is_judged_as_the_hub_judges_it(sh
 
 
 @pytest.mark.sockets
-async def test_real_agents_are_asked_so_many_times_as_fast(shell: Shell) -> None:
+async def test_real_agents_are_called_faster_than_real_time(shell: Shell) -> None:
     shell.write("ceremonies/digest.yaml", DIGEST.replace("0 * * * *", "*/5 * * * *"))
     agent, asked = Agent("quinn"), []
 
@@ -171,6 +171,6 @@ async def test_real_agents_are_asked_so_many_times_as_fast(shell: Shell) -> None
     assert "1 agents" in done.stderr
     told = json.loads(done.stdout)
     assert told["clock"] == "x60"
-    # An agent that is late for four seconds of the machine's is late for minutes of the run's, and is asked again.
+    # An agent that is late for four seconds of the machine's is late for minutes of the run's, and is called again.
     assert told["ceremonies"][0]["due"] == told["ceremonies"][0]["fired"] == 2 <= len(asked)
     assert told["ceremonies"][0]["ended"] == {"success": 2}

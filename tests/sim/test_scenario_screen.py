@@ -1,4 +1,4 @@
-"""The screens over a recording: what they show, and the keys that play it."""
+"""The screens over a recording: their content, and the keys that play it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Screen:
     clock: SetClock
 
     async def until(self, at_s: float) -> None:
-        """Until so much is played, and drawn."""
+        """Wait until this much is played and drawn."""
         limit = time.monotonic() + 20
         while self.playback.at_s < at_s and not self.playback.waiting:
             assert time.monotonic() < limit
@@ -63,7 +63,7 @@ async def replaying(path: Path, *, speed: float = 10.0, size: tuple[int, int] = 
             yield Screen(app, pilot, playback, clock)
 
 
-async def test_the_same_moment_is_drawn_the_same_whatever_the_speed(tmp_path: Path) -> None:
+async def test_the_same_moment_is_drawn_the_same_at_any_speed(tmp_path: Path) -> None:
     path, texts = write(tmp_path / "run.jsonl", a_run()), []
     for speed in (1.0, 600.0):
         async with replaying(path, speed=speed) as screen:
@@ -90,7 +90,7 @@ async def test_the_same_moment_is_drawn_the_same_whatever_the_speed(tmp_path: Pa
             assert [" ".join(line.split()) for line in again] == [" ".join(line.split()) for line in first]
 
 
-async def test_the_scenario_screen_shows_how_it_goes_and_then_what_became_of_it(tmp_path: Path) -> None:
+async def test_the_scenario_screen_shows_the_progress_and_then_the_result(tmp_path: Path) -> None:
     wrong = {"at_s": 61.0, "rule": "I-03 a request that has ended does not move", "who": "quinn", "said": "moved"}
     lines = [*a_run(), verdict(result="violated", violations=1, first=[wrong])]
     async with replaying(write(tmp_path / "run.jsonl", lines)) as screen:
@@ -114,7 +114,7 @@ async def test_the_scenario_screen_shows_how_it_goes_and_then_what_became_of_it(
         assert "fleetsim logged an error: a worker failed" in screen.text
 
 
-async def test_keys_stop_it_and_change_its_speed_and_go_back_and_on(tmp_path: Path) -> None:
+async def test_keys_stop_it_change_its_speed_and_go_back_and_forth(tmp_path: Path) -> None:
     async with replaying(write(tmp_path / "run.jsonl", a_run())) as screen:
         await screen.until(0.0)
         await screen.pilot.press("space", "plus", "plus", "minus")
@@ -142,7 +142,7 @@ async def test_a_narrow_terminal_has_verdict_time_and_agents(tmp_path: Path, siz
             assert words in screen.text
 
 
-async def test_without_a_recording_there_is_no_such_screen() -> None:
+async def test_without_a_recording_the_screen_does_not_exist() -> None:
     async with showing(EVENTS, "6") as ui:
         assert ui.pane.id == "fleet"
         assert "Scenario" not in ui.text
@@ -150,7 +150,7 @@ async def test_without_a_recording_there_is_no_such_screen() -> None:
         assert ui.pane.id == "fleet"
 
 
-async def test_a_recording_of_a_hub_says_what_it_lacks(tmp_path: Path) -> None:
+async def test_a_recording_of_a_hub_names_its_missing_parts(tmp_path: Path) -> None:
     lines = [start(of="hub", duration_s=0.0, expect=[]), *a_run()[1:]]
     async with replaying(write(tmp_path / "run.jsonl", lines)) as screen:
         await screen.jump("10m", 600.0)
@@ -163,7 +163,7 @@ async def test_a_recording_of_a_hub_says_what_it_lacks(tmp_path: Path) -> None:
             assert words in screen.text
 
 
-async def test_a_line_that_is_none_is_told_and_the_rest_stays(tmp_path: Path) -> None:
+async def test_a_malformed_line_is_reported_and_the_rest_stays(tmp_path: Path) -> None:
     path = write(tmp_path / "run.jsonl", a_run()[:60])
     with path.open("a") as file:
         file.write("what is this\n")
@@ -175,7 +175,7 @@ async def test_a_line_that_is_none_is_told_and_the_rest_stays(tmp_path: Path) ->
         assert "run.jsonl:61: not a line" in screen.text.replace("\n", "")
 
 
-async def test_nothing_hostile_of_a_recording_reaches_the_screen(tmp_path: Path) -> None:
+async def test_control_characters_of_a_recording_do_not_reach_the_screen(tmp_path: Path) -> None:
     safe = [text.encode("utf-8", "replace").decode() for text in HOSTILE]
     lines = [start(scenario=safe[2], agents=[{"agent": text, "skills": []} for text in safe])]
     for text in safe:

@@ -47,7 +47,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_twin_is_written_played_and_said_to_fit(kept: Path, tmp_path: Path) -> None:
+def test_a_twin_is_written_played_and_reported_to_fit(kept: Path, tmp_path: Path) -> None:
     code, out, err = invoke(tmp_path, "init", "--from-recording", str(kept / "run.jsonl"))
     assert code == 0
     lines = out.splitlines()
@@ -64,7 +64,7 @@ def test_a_twin_is_written_played_and_said_to_fit(kept: Path, tmp_path: Path) ->
     assert (forced[0], forced[1]) == (0, "twin.yaml\n")
 
 
-def test_ceremonies_and_settings_are_taken_from_beside_agents_yaml(kept: Path, tmp_path: Path) -> None:
+def test_ceremonies_and_settings_are_read_from_beside_agents_yaml(kept: Path, tmp_path: Path) -> None:
     (tmp_path / "agents.yaml").write_text("agents: []\nfleet: {poll_interval_s: 7}\n")
     (tmp_path / "ceremonies").mkdir()
     ceremony = "id: daily\nname: Daily\nschedule: '@daily'\nskill: sitrep\ntargets: [all]\n"
@@ -90,7 +90,7 @@ def test_a_broken_ceremony_file_is_named_and_stops_neither_the_twin_nor_its_play
     assert "broken.yaml:1:" in out
 
 
-def test_where_to_look_must_be_said_once(tmp_path: Path) -> None:
+def test_exactly_one_source_must_be_named(tmp_path: Path) -> None:
     code, _, err = invoke(tmp_path, "init")
     assert code == 2
     assert "Say where to look" in err
@@ -106,7 +106,7 @@ def test_a_scenario_does_not_differ_from_its_recording(kept: Path) -> None:
     assert out.splitlines()[-1].startswith("0 of 11 figures ")
 
 
-def test_what_was_made_slower_differs_by_so_much(kept: Path) -> None:
+def test_a_slower_skill_differs_by_its_factor(kept: Path) -> None:
     (kept / "slower.yaml").write_text(MINE.replace("p50: 5s, p95: 9s", "p50: 10s, p95: 18s"))
     code, out, _ = invoke(kept, "diff", "run.jsonl", "slower.yaml", "-o", "json")
     assert code == 1
@@ -117,7 +117,7 @@ def test_what_was_made_slower_differs_by_so_much(kept: Path) -> None:
     assert invoke(kept, "diff", "run.jsonl", "slower.yaml", "--fail-over", "300")[0] == 0
 
 
-def test_an_agent_that_one_side_alone_has_is_said(kept: Path) -> None:
+def test_an_agent_on_one_side_only_is_named(kept: Path) -> None:
     fewer = MINE.replace("  - {skill: sitrep, rate: 5/m}\n", "")
     (kept / "fewer.yaml").write_text(fewer)
     code, out, _ = invoke(kept, "diff", "run.jsonl", "fewer.yaml")
@@ -126,7 +126,7 @@ def test_an_agent_that_one_side_alone_has_is_said(kept: Path) -> None:
 
 
 @pytest.mark.sockets
-async def test_a_running_hub_and_its_ledger_tell_of_the_same_fleet(tmp_path: Path) -> None:
+async def test_a_running_hub_and_its_ledger_yield_the_same_fleet(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     async with reference_agent("scout").serving() as url:
         shell.write("agents.yaml", f"fleet: {{poll_interval_s: 1}}\nagents:\n  - name: scout\n    url: {url}/a2a\n")

@@ -41,7 +41,7 @@ def written(folder: Path, text: str = MINE) -> str:
     return str(path)
 
 
-def test_a_scenario_that_goes_as_expected_ends_with_0_and_says_how_to_play_it_again(tmp_path: Path) -> None:
+def test_a_scenario_that_meets_its_expectations_ends_with_0_and_prints_how_to_play_it_again(tmp_path: Path) -> None:
     code, out, _ = invoke(written(tmp_path), "--seed", "7")
     assert code == 0
     assert "mine, seed 7: " in out
@@ -49,7 +49,7 @@ def test_a_scenario_that_goes_as_expected_ends_with_0_and_says_how_to_play_it_ag
     assert "--seed 7" in out
 
 
-def test_a_broken_expectation_ends_with_1_and_says_what_when_and_who(tmp_path: Path) -> None:
+def test_a_broken_expectation_ends_with_1_and_names_figure_time_and_agent(tmp_path: Path) -> None:
     code, out, _ = invoke(written(tmp_path, MINE + "  - quinn.success_rate >= 99%\n"))
     assert code == 1
     assert "BROKEN quinn.success_rate >= 99%" in out
@@ -62,7 +62,7 @@ def test_a_wrong_scenario_ends_with_2_and_its_place(tmp_path: Path) -> None:
     assert "mine.yaml:3:1: unknown key 'durations' " in err
 
 
-def test_the_report_is_one_document_for_programs_and_the_run_can_be_kept(tmp_path: Path) -> None:
+def test_the_json_report_is_one_document_and_the_run_can_be_kept(tmp_path: Path) -> None:
     kept = tmp_path / "run.jsonl"
     code, out, _ = invoke(written(tmp_path), "--record", str(kept), "-o", "json")
     found = json.loads(out)
@@ -77,7 +77,7 @@ def test_the_report_is_one_document_for_programs_and_the_run_can_be_kept(tmp_pat
     assert lines[-1]["result"] == found["result"]
 
 
-def test_a_run_that_was_kept_is_reported_on_as_it_was_without_playing_it(tmp_path: Path) -> None:
+def test_a_kept_run_is_reported_on_without_playing_it(tmp_path: Path) -> None:
     kept, page = tmp_path / "run.jsonl", tmp_path / "run.html"
     file = written(tmp_path, MINE + "  - quinn.success_rate >= 99%\n")
     code, out, _ = invoke(file, "--seed", "7", "--record", str(kept))
@@ -98,7 +98,9 @@ def test_a_run_that_was_kept_is_reported_on_as_it_was_without_playing_it(tmp_pat
         (3, '{"kind": "start", "t": 0}', "one start"),
     ],
 )
-def test_what_is_no_recording_is_refused_with_its_line(tmp_path: Path, number: int, line: str, why: str) -> None:
+def test_a_file_that_is_not_a_recording_is_refused_with_its_line(
+    tmp_path: Path, number: int, line: str, why: str
+) -> None:
     kept = tmp_path / "run.jsonl"
     start = {"kind": "start", "t": 0, "format": FORMAT, "scenario": "x", "seed": 1, "start": "2026-03-02T00:00:00Z"}
     start |= {"duration_s": 60, "agents": [], "replicas": {}, "expect": []}
@@ -117,7 +119,7 @@ def test_a_scenario_beside_a_recording_is_refused() -> None:
     assert "takes no SCENARIO" in err
 
 
-def test_reports_are_written_beside_what_is_told(tmp_path: Path) -> None:
+def test_reports_are_written_beside_the_printed_text(tmp_path: Path) -> None:
     page, cases = tmp_path / "run.html", tmp_path / "run.xml"
     code, out, _ = invoke(written(tmp_path), "--report", f"html={page}", "--report", f"junit={cases}")
     assert code == 0
@@ -126,13 +128,13 @@ def test_reports_are_written_beside_what_is_told(tmp_path: Path) -> None:
     assert 'name="fleet.outcomes &gt; 5"' in cases.read_text()
 
 
-def test_a_report_of_an_unknown_format_is_refused_before_anything_is_played(tmp_path: Path) -> None:
+def test_a_report_of_an_unknown_format_is_refused_before_the_run(tmp_path: Path) -> None:
     code, out, err = invoke(written(tmp_path), "--report", "pdf=x")
     assert (code, out) == (2, "")
     assert "FORMAT=PATH" in err
 
 
-def test_many_seeds_are_played_and_what_they_met_is_added_up_and_the_unexpected_counted(tmp_path: Path) -> None:
+def test_the_counts_of_many_seeds_are_added_up_and_the_unexpected_counted(tmp_path: Path) -> None:
     expecting = MINE.replace("10m", "1m").replace("> 5", "> 500")
     code, out, _ = invoke(written(tmp_path, expecting), "--seeds", "2", "--first", "8")
     assert code == 1
@@ -142,7 +144,7 @@ def test_many_seeds_are_played_and_what_they_met_is_added_up_and_the_unexpected_
     assert "  lost-webhooks                  0        0         0" in out
 
 
-def test_what_many_seeds_never_met_is_named_and_fails_where_they_were_to_cover_all(tmp_path: Path) -> None:
+def test_invariants_that_no_seed_exercised_are_named_and_fail_a_run_that_must_cover_all(tmp_path: Path) -> None:
     words = (written(tmp_path, MINE.replace("> 5", ">= 0")), "--seeds", "1")
     plain, covered = invoke(*words), invoke(*words, "--covered")
     assert (plain[0], covered[0]) == (0, 1)
@@ -153,7 +155,7 @@ def test_what_many_seeds_never_met_is_named_and_fails_where_they_were_to_cover_a
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl_c", "sigterm"])
-def test_many_seeds_that_are_stopped_say_what_was_played_and_leave_nobody_behind(
+def test_an_interrupt_of_many_seeds_prints_the_played_ones_and_leaves_no_process(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     words = ("sim", written(tmp_path, MINE.replace("10m", "1m")), "--seeds", "100000", "--keep-going")
@@ -163,17 +165,17 @@ def test_many_seeds_that_are_stopped_say_what_was_played_and_leave_nobody_behind
     with playing.stderr as told:
         line = told.readline()
         assert line.startswith("1 of 100,000 seeds, ")
-        if number is signal.SIGINT:  # a terminal tells all of them
+        if number is signal.SIGINT:  # a terminal signals all of them
             os.killpg(playing.pid, number)
         else:
             playing.send_signal(number)
-        playing.communicate(timeout=60)  # once nobody holds the pipe any more
+        playing.communicate(timeout=60)  # once no process holds the pipe any more
     said = (tmp_path / "said").read_text()
     assert playing.returncode == 130
     assert re.match(r"mine, seeds 1 to \d+: .* \([\d,]+ of 100,000 played\)\n", said)
 
 
-def test_one_seed_and_many_are_not_asked_for_at_once(tmp_path: Path) -> None:
+def test_one_seed_and_many_seeds_exclude_each_other(tmp_path: Path) -> None:
     code, _, err = invoke(written(tmp_path), "--seeds", "2", "--seed", "1")
     assert code == 2
     assert "--seeds plays many runs" in err
@@ -196,7 +198,7 @@ def test_a_cluster_without_dask_or_with_a_wrong_address_is_refused_with_the_next
     assert (code, "--clock real" in err) == (2, True), err
 
 
-def test_a_ceremony_that_fires_is_held_to_its_slots(tmp_path: Path) -> None:
+def test_a_ceremony_of_a_scenario_is_compared_with_its_slots(tmp_path: Path) -> None:
     (tmp_path / "rounds").mkdir()
     (tmp_path / "rounds" / "r.yaml").write_text(
         'id: rounds\nname: Rounds\nschedule: "*/2 * * * *"\nskill: review\ntargets: [quinn]\n'
@@ -214,7 +216,7 @@ def test_the_shipped_scenarios_are_listed_and_shown() -> None:
     assert invoke("show", "agent-restart")[1].startswith("name: agent-restart")
 
 
-def test_a_name_nobody_knows_is_an_error_that_names_the_nearest() -> None:
+def test_an_unknown_name_is_an_error_that_names_the_nearest() -> None:
     code, _, err = invoke("agent-restrat")
     assert code == 2
     assert "'agent-restart'" in err
@@ -235,7 +237,7 @@ expect:
 
 
 @pytest.mark.sockets
-def test_a_run_in_real_time_that_is_interrupted_reports_what_was_until_then(tmp_path: Path) -> None:
+def test_an_interrupted_run_in_real_time_reports_its_part(tmp_path: Path) -> None:
     kept = tmp_path / "run.jsonl"
     words = ("sim", written(tmp_path, LIVE), "--clock", "real", "--record", str(kept))
     with (tmp_path / "said").open("w") as said:
@@ -256,7 +258,7 @@ def test_a_run_in_real_time_that_is_interrupted_reports_what_was_until_then(tmp_
     assert out.splitlines()[-1].endswith("--clock real --record run.jsonl")
 
 
-def test_a_clock_that_is_none_and_trouble_that_real_time_has_not_end_with_2(tmp_path: Path) -> None:
+def test_a_malformed_clock_and_trouble_that_real_time_cannot_have_end_with_2(tmp_path: Path) -> None:
     code, _, err = invoke(written(tmp_path), "--clock", "fast")
     assert code == 2
     assert "'--clock'" in err

@@ -34,7 +34,7 @@ class Terminal:
     said: bytearray = field(default_factory=bytearray)
 
     def until(self, *words: str, within_s: float = 60.0) -> None:
-        """Until one of the words was written."""
+        """Wait until one of the words was written."""
         end = time.monotonic() + within_s
         while not any(word.encode() in self.said for word in words):
             assert time.monotonic() < end, self.said[-2_000:].decode("utf-8", "replace")
@@ -48,7 +48,7 @@ class Terminal:
         os.write(self.side, key.encode())
 
     def ended(self) -> int:
-        """The exit code, with all that was written read."""
+        """The exit code, after all output was read."""
         while True:
             try:
                 more = os.read(self.side, 65_536)
@@ -85,7 +85,7 @@ def test_a_run_is_followed_to_its_verdict_and_then_reported_on(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("key", ["q", "\x03"])
-def test_who_leaves_before_its_end_ends_it_and_is_told_where_it_is(tmp_path: Path, key: str) -> None:
+def test_leaving_a_run_ends_it_and_prints_its_place(tmp_path: Path, key: str) -> None:
     half = tmp_path / "half.jsonl"
     with on_a_terminal(tmp_path, "sim", "chaos-week", "--watch", "--record", str(half)) as terminal:
         terminal.until("LIVE", "max")
@@ -99,13 +99,13 @@ def test_who_leaves_before_its_end_ends_it_and_is_told_where_it_is(tmp_path: Pat
     assert subprocess.run(["pgrep", "-f", str(half)], check=False, capture_output=True).stdout == b""
 
 
-def test_what_cannot_be_played_says_why_and_ends_as_without_watching(tmp_path: Path) -> None:
+def test_a_scenario_that_cannot_be_played_has_the_error_and_exit_code_without_watch(tmp_path: Path) -> None:
     with on_a_terminal(tmp_path, "sim", written(tmp_path), "--watch", "--record", "no/where.jsonl") as terminal:
         assert terminal.ended() == 2
     assert "where.jsonl: " in terminal.said.decode()
 
 
-def test_without_a_terminal_nothing_is_played(tmp_path: Path) -> None:
+def test_without_a_terminal_no_run_is_played(tmp_path: Path) -> None:
     done = run(("sim", written(tmp_path), "--watch"), tmp_path, os.environ)
     assert done.returncode == 2
     assert "--watch needs a terminal" in done.stderr

@@ -22,7 +22,7 @@ DONE = ".complete"
 
 
 class Kind(StrEnum):
-    """What an environment is made of."""
+    """The packages of an environment."""
 
     VENV = "venv"
     NODE = "node"

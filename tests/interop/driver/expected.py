@@ -1,4 +1,4 @@
-"""What every lane must show, as data. Anything else fails, better results included: then this file is wrong.
+"""The results that every lane must show, as data. Any other result fails, better ones too: then this file is wrong.
 
 An operation that is not listed under ``absent`` works. Each absence says why and cites the line of the
 notes on real peers (``reference/interop.md`` beside the project), or the package when it is the client
@@ -51,9 +51,9 @@ OPERATIONS: Mapping[str, str] = {
     "snapshot": "a rejoined stream begins with the whole task",
     "resubscribe-unknown": "joining an unknown task is -32001",
     "webhook": "register a webhook, receive the end with the token",
-    "webhook-late": "a webhook registered after the end is told the end",
+    "webhook-late": "a webhook registered after the end gets the end",
     "webhook-inline": "a webhook named in the send is called",
-    "webhook-cancel": "a cancel is told by webhook",
+    "webhook-cancel": "a cancel is sent by webhook",
     "push-get": "read a webhook config",
     "push-list": "list webhook configs",
     "push-delete": "delete a webhook config",
@@ -202,13 +202,13 @@ AGENT_CLIENT = (
     *("discover", "complete", "wait", "stream", "fail", "ask", "stream-ask"),
     *("get", "unknown-task", "resubscribe", "snapshot", "stream-fail", "long"),
 )
-"""What there is to ask of a client that runs an agent to its end and knows little of tasks."""
+"""The calls that suit a client which runs an agent to its end and knows little of tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
     """An agent framework, and the SDK it is made with: what its server and its client can do with that SDK's
-    client and server, they must do with ours. What they cannot, for the reasons in ``server`` and ``client``,
+    client and server, they must do with ours. The parts that they lack, for the reasons in ``server`` and ``client``,
     they are seen not to do with either. ``operations`` are those of its client; ``rest``: over HTTP+JSON alone.
     """
 
@@ -279,7 +279,7 @@ BY_OTHER_MEANS: Mapping[str, str] = {
     "caller-ask-by-webhook": "webhook",
     "hub-ask": "ask",
 }
-"""What is not there for the whole caller and the hub where an operation of the client is not."""
+"""The results that the whole caller and the hub lack if the client lacks an operation."""
 
 
 def _absent_too(lacks: Mapping[str, Absent], operations: tuple[str, ...]) -> Mapping[str, Absent]:
@@ -705,13 +705,13 @@ PROGRAMS: tuple[Program, ...] = (
     *(Program(f"weather-{name}", "weather.py", OURS, (name,), (env,)) for name, (env, _) in WEATHER_PEERS.items()),
     *(Program(f"check-{name}", "check_peers.py", OURS, (name,), (env,)) for name, env in CHECK_PEERS.items()),
 )
-"""What runs beside the lanes."""
+"""The programs that run beside the lanes."""
 
 THROUGH_HUB = (
     *("discover", "complete", "cost", "stream", "fail", "ask", "stream-ask", "cancel", "cancel-again"),
     *("finished-task", "get", "unknown-task", "resubscribe", "snapshot", "resubscribe-unknown"),
 )
-"""Without webhooks, which the hub takes for public addresses alone, and a wrong key, with which there is no card."""
+"""Without webhooks, which the hub accepts for public addresses only, and without a wrong key, which gets no card."""
 
 LANES_H: tuple[Lane, ...] = tuple(
     Lane(

@@ -30,7 +30,7 @@ REWRITE = "tests/interop/run --write"
 
 @dataclass(slots=True)
 class Tally:
-    """What one lane showed: lines for a person, and counts."""
+    """The results of one lane: lines for a person, and counts."""
 
     name: str
     lines: list[str] = field(default_factory=list)
@@ -130,7 +130,7 @@ def _talk(lane: Lane, homes: dict[str, Any]) -> list[dict[str, Any]]:
         serve.append(port)
     call = command(lane.client, homes[lane.client.name], lane.program)
     with ExitStack() as running:
-        behind = {} if lane.hub else extra  # who calls the hub has a key of the hub's, and the server needs none
+        behind = {} if lane.hub else extra  # callers of the hub have a key of the hub's, and the server needs none
         url = running.enter_context(server(serve, behind, LOGS / f"{lane.name}-server.log"))
         if lane.hub:
             extra["INTEROP_BEARER"] += "-of-the-hub"  # which takes none shorter than 16 characters
@@ -211,7 +211,7 @@ def _close(tallies: list[Tally], took_s: float) -> int:
     if missing:
         print("=" * 72)
         print(f"NOT RUN: {', '.join(tally.name for tally in missing)}")
-        print("These peers were not tried: nothing is known about them from this run.")
+        print("These peers were not tried: this run proves nothing about them.")
         print(f"{ALLOW}=1 allowed it." if allowed else f"This counts as failure. {ALLOW}=1 allows it.")
         print("=" * 72)
     print(f"{passed} passed, {failed} failed, {len(missing)} skipped", flush=True)

@@ -27,7 +27,7 @@ class PeerFailed(Exception):
 
 
 def environment(extra: dict[str, str]) -> dict[str, str]:
-    """What a peer sees of the environment: no proxies and no keys of the person who runs this."""
+    """The environment of a peer, without the proxies and keys of the person who runs this."""
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     ours = {"PYTHONPATH": str(SHARED), "INTEROP_SHARED": SHARED.as_uri(), "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
     return {**kept, **ours, **extra}

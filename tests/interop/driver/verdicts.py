@@ -29,9 +29,9 @@ from driver.expected import (
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A row's verdict for a peer, what its reason says if it is no pass, and what was seen in the exchange.
+    """A row's verdict for a peer, its reason unless it passes, and the exchange.
 
-    ``after`` is a row to probe with it, for one that looks at what others were told; ``kept`` is false where
+    ``after`` is a row to probe with it, for a row that reads the replies to others; ``kept`` is false where
     a probe asks until its patience ends, so that no two runs ask alike.
     """
 

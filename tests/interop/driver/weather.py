@@ -1,4 +1,4 @@
-"""What must come of a request in bad weather, as data: one row for each weather, one column for each peer.
+"""The end of a request under network faults, as data: one row for each fault, one column for each peer.
 
 ``weather.py`` beside this package puts the weather up between a running hub and a released server, and fails
 on any other result. ``once`` and ``never`` say how often the server carried the message out, by its own count.

@@ -85,7 +85,7 @@ def question_of(event: Event) -> str:
 
 
 def text_of(event: Event) -> str:
-    """What an event says. What a task at work had said before comes as a thought."""
+    """The text of an event. The earlier text of a working task comes as a thought."""
     parts = (event.content.parts if event.content else None) or []
     return "".join(part.text or "" for part in parts if not part.thought)
 

@@ -80,7 +80,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembly:
-    """What the checks need of a running caller."""
+    """The parts of a running caller that the checks need."""
 
     tracker: Tracker
     events: EventLog

@@ -45,7 +45,7 @@ class Bench:
             if ways.exclusive and ways.push and not made.offers_push:
                 raise Absent("the card says push false")
             yield made
-            # What comes late must not make a second outcome: wait for it, then count.
+            # Late webhooks must not make a second outcome: wait for them, then count.
             await asyncio.sleep(0.2)
             self.seen.update(outcome.correlation_id for outcome in made.outcomes)
 

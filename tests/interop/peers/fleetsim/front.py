@@ -1,4 +1,4 @@
-"""A hub in front of the released server at the URL given, with the key that clients are told as a bearer."""
+"""A hub in front of the released server at the URL given; clients use its key as a bearer token."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ async def streamed(desk: Desk, agent: str, *more: str) -> str:
 
 
 async def read_pieces(output: asyncio.StreamReader | None) -> list[str]:
-    """What a process writes with words in it, as it comes."""
+    """The output of a process with these words, as it comes."""
     assert output is not None
     pieces: list[str] = []
     while piece := await output.read(1024):

@@ -88,7 +88,7 @@ class EventView:
 
 @dataclass(frozen=True, slots=True)
 class CardView:
-    """What the checks need of a card."""
+    """The facts of a card that the checks need."""
 
     name: str
     skills: int
@@ -98,7 +98,7 @@ class CardView:
 
 @dataclass(slots=True)
 class Adapter:
-    """What a client's script fills in. What stays as here is absent."""
+    """The results that a client's script fills in. A default that stays means absent."""
 
     hooks: HookListener
     cards: list[CardView] = field(default_factory=list)
@@ -536,7 +536,7 @@ def demand(adapter: Adapter, flag: str) -> None:
 
 
 def told(adapter: Adapter, hook: Hook) -> str:
-    """How the end was told: the body read with the client's types, the token's headers; ours brings all of it."""
+    """The webhook of the end: the body read with the client's types, the token's headers; ours has all of it."""
     adapter.read_hook(hook.body)
     names = token_headers(hook.headers)
     if adapter.cards[-1].name == OUR_AGENT:

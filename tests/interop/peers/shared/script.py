@@ -1,4 +1,4 @@
-"""What every peer server does and every peer client expects, read from ``script.json``."""
+"""The conduct of every peer server and the expectations of every peer client, read from ``script.json``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def skill_of(text: str) -> str:
 
 
 def executed(text: str) -> None:
-    """Note one execution in the file that INTEROP_EXECUTIONS names, if it does: whoever asked can count them."""
+    """Record one execution in the file that INTEROP_EXECUTIONS names, if it does, to be counted."""
     if "INTEROP_EXECUTIONS" in os.environ:
         with Path(os.environ["INTEROP_EXECUTIONS"]).open("a", encoding="utf-8") as book:
             book.write(text + "\n")
