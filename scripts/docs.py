@@ -260,7 +260,7 @@ def _kind(told: dict[str, Any], schema: dict[str, Any]) -> str:
         keys = [*inner["properties"]]
         return f"`{{{', '.join(keys[:KEYS_SHOWN] + ['…'] * (len(keys) > KEYS_SHOWN))}}}`"
     if branches := told.get("anyOf") or told.get("oneOf"):
-        return " or ".join(dict.fromkeys(_kind(one, schema) for one in branches if one != {"type": "null"}))
+        return " or ".join(dict.fromkeys(_kind(branch, schema) for branch in branches if branch != {"type": "null"}))
     if choices := told.get("enum", [told["const"]] if "const" in told else None):
         return ", ".join(f"`{choice}`" for choice in dict.fromkeys(map(str, choices)))
     if "patternErrorMessage" in told:
@@ -329,9 +329,9 @@ def permissions() -> str:
     """Who may do what with the hub's API."""
     whose = {Who.ANYONE: "yes", Who.TOKEN: "no; the token of its task", Who.AGENT: "", Who.ADMIN: "no"}
     rows = "".join(
-        f"| `{one.method} {one.path.replace(':path', '')}` | {one.does} | {'no' if one.who is Who.TOKEN else 'yes'} "
-        f"| {one.own or whose[one.who]} |\n"
-        for one in ENDPOINTS
+        f"| `{e.method} {e.path.replace(':path', '')}` | {e.does} | {'no' if e.who is Who.TOKEN else 'yes'} "
+        f"| {e.own or whose[e.who]} |\n"
+        for e in ENDPOINTS
     )
     return (
         "# Who may do what\n\n"
@@ -360,7 +360,9 @@ def figures() -> str:
 
 def rules() -> str:
     """What is held to be true of every run."""
-    return "| rule | |\n|---|---|\n" + "".join(f"| {one.number} | {one.rule} |\n" for one in INVARIANTS)
+    return "| rule | |\n|---|---|\n" + "".join(
+        f"| {invariant.number} | {invariant.rule} |\n" for invariant in INVARIANTS
+    )
 
 
 CHECKLIST = """What `fleetsim check URL` tests an agent for, one row for each promise.
@@ -411,8 +413,8 @@ PAGES: dict[str, Callable[[], str]] = {
 
 def actions() -> str:
     """The keys of the dashboard."""
-    keys = {one.id: " ".join(f"`{key}`" for key in one.shown_keys.split()) for one in ACTIONS}
-    rows = (f"| {keys[one.id]} | `{one.id}` | {one.help} | {one.where} |" for one in ACTIONS)
+    keys = {action.id: " ".join(f"`{key}`" for key in action.shown_keys.split()) for action in ACTIONS}
+    rows = (f"| {keys[action.id]} | `{action.id}` | {action.help} | {action.where} |" for action in ACTIONS)
     return "\n".join(("| Key | Action | Does | Where |", "|---|---|---|---|", *rows)) + "\n"
 
 

@@ -277,7 +277,7 @@ class Store:
         """Keep that a webhook has received the status of this time, if both are still there."""
         entry = self.retention.find(key)
         if entry is not None:
-            entry.pushes = tuple(replace(one, told=at) if one == push else one for one in entry.pushes)
+            entry.pushes = tuple(replace(old, told=at) if old == push else old for old in entry.pushes)
             self._keep(entry)
 
     def delete_push(self, key: TaskKey, config_id: str) -> None:

@@ -65,7 +65,7 @@ class HitlMonitor:
     async def veto(self, correlation_id: str, *, by: str = "operator") -> bool:
         """Stop work whose window is open, at the hub that owns it. False if there is none."""
         if correlation_id not in self._vetoes or self._tracker.open_tracks.get(correlation_id) is None:
-            elsewhere = any(correlation_id == one.correlation_id for one in self.vetoes())
+            elsewhere = any(correlation_id == veto.correlation_id for veto in self.vetoes())
             if not elsewhere or not isinstance(self._tracker, SharedTracker):
                 return False
             return await self._tracker.pass_on(correlation_id, MessageKind.VETO, by=by)

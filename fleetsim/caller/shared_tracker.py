@@ -49,15 +49,15 @@ class SharedTracker(Tracker):
 
     async def find_tracks(self, correlation_ids: Sequence[str]) -> list[Track]:
         found = {track.record.request.correlation_id: track for track in await super().find_tracks(correlation_ids)}
-        elsewhere = [one for one in correlation_ids if one not in found]
-        asked = {one.correlation_id: one for one in await self.find_questions()} if elsewhere else {}
+        elsewhere = [correlation_id for correlation_id in correlation_ids if correlation_id not in found]
+        asked = {question.correlation_id: question for question in await self.find_questions()} if elsewhere else {}
         for correlation_id in elsewhere:
             record = await self._shared.request(correlation_id)
             if record is not None and record.phase is not Phase.CLOSED:
                 track, question = new_track(record, self._moment()), asked.get(correlation_id)
                 asking = replace(track.asking, question=question, recorded=question is not None)
                 found[correlation_id] = replace(track, asking=asking)
-        return [found[one] for one in correlation_ids if one in found]
+        return [found[correlation_id] for correlation_id in correlation_ids if correlation_id in found]
 
     async def find_questions(self) -> tuple[Question, ...]:
         records = await self._shared.questions()
@@ -66,7 +66,7 @@ class SharedTracker(Tracker):
     async def find_question(self, question_id: str) -> Question | None:
         if (question := await super().find_question(question_id)) is not None:
             return question
-        return next((one for one in await self.find_questions() if one.question_id == question_id), None)
+        return next((question for question in await self.find_questions() if question.question_id == question_id), None)
 
     async def find_holder(self, agent: str, task_id: str) -> str | None:
         return self.find(agent, task_id) or await self._shared.holder(agent, task_id)

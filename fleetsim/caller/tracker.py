@@ -185,7 +185,7 @@ class Tracker:
 
     async def find_tracks(self, correlation_ids: Sequence[str]) -> list[Track]:
         """Those of these tracks that are open, of any hub of the fleet."""
-        return [track for one in correlation_ids if (track := self.open_tracks.get(one)) is not None]
+        return [track for cid in correlation_ids if (track := self.open_tracks.get(cid)) is not None]
 
     async def count_open(self) -> int:
         """The number of open requests of all hubs of the fleet."""

@@ -293,7 +293,7 @@ class CeremonyStore:
                 raise taken
             if len(contents.ceremonies) >= CEREMONIES_MAX:
                 raise TooManyCeremonies(f"there are {CEREMONIES_MAX} ceremonies already")
-            if sum(one.created_by == created_by for one in contents.ceremonies.values()) >= PER_OWNER_MAX:
+            if sum(ceremony.created_by == created_by for ceremony in contents.ceremonies.values()) >= PER_OWNER_MAX:
                 raise TooManyCeremonies(f"“{created_by}” has {PER_OWNER_MAX} ceremonies already")
             if not await self._files.create(path, written(wanted).encode(), mode=FILE_MODE):
                 raise taken

@@ -537,7 +537,7 @@ def capturing_logs(log: AgentLog, *names: str) -> Iterator[None]:
             log.add(f"{record.levelname} {text_of(record)}")
 
     watched = [logging.getLogger(name) for name in names]
-    levels = [one.level for one in watched]
+    levels = [sampled.level for sampled in watched]
     let_info_through(*names)
     plain = logging.Logger.handle
 

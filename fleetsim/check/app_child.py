@@ -159,8 +159,8 @@ def _imported(name: str) -> Any:
 
 
 def _what_there_is(module: str, found: Any, name: str) -> str:
-    names = [one for one in vars(found) if not one.startswith("_")] if inspect.ismodule(found) else []
-    usual = [one for one in ("app", "agent", "application") if one in names]
+    names = [name for name in vars(found) if not name.startswith("_")] if inspect.ismodule(found) else []
+    usual = [name for name in ("app", "agent", "application") if name in names]
     near = difflib.get_close_matches(name, names, n=1) or usual
     return f"perhaps --app {module}:{near[0]}" if near else "name the ASGI application, or what makes it: make()"
 
@@ -171,7 +171,7 @@ async def application(spec: str, found: Any) -> Any:
         found = await found
     if hasattr(found, "wsgi_app"):
         raise CannotRun(f"{spec} is a WSGI application", "fleetsim runs ASGI: wrap it, e.g. with a2wsgi.WSGIMiddleware")
-    if inspect.isfunction(found) and not any(_required(one) for one in inspect.signature(found).parameters.values()):
+    if inspect.isfunction(found) and not any(_required(arg) for arg in inspect.signature(found).parameters.values()):
         raise CannotRun(f"{spec} takes no request", f"if it makes the application: --app '{spec}()'")
     if not callable(found):
         makers = [name for name in ("build", "app", "asgi", "to_a2a", "to_app") if hasattr(found, name)]
@@ -333,15 +333,15 @@ def _skip_hours(parent: ParentLine, job: dict[str, Any]) -> None:
             )
             if loop.reached:
                 parent.send(reached=_outside(loop.reached))
-            for one in report.findings:
+            for finding in report.findings:
                 parent.send(
-                    finding=one.requirement.id,
-                    dialect=one.dialect,
-                    verdict=one.verdict.value,
-                    reason=one.reason,
-                    evidence=one.evidence,
-                    seconds=one.seconds,
-                    lost=one.lost,
+                    finding=finding.requirement.id,
+                    dialect=finding.dialect,
+                    verdict=finding.verdict.value,
+                    reason=finding.reason,
+                    evidence=finding.evidence,
+                    seconds=finding.seconds,
+                    lost=finding.lost,
                 )
             parent.send(over=True)
             os._exit(0)  # the loop would wait for the agent's tasks

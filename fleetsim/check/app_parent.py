@@ -226,12 +226,12 @@ async def check_app_process(
     report = replace(report, url=f"{spec.app}{target.url}")
     if process.code is not None:
         report = replace(report, note=_ended(process))
-    hours = [one for one in report.findings if one.reason == NEEDS_HOURS]
+    hours = [finding for finding in report.findings if finding.reason == NEEDS_HOURS]
     if not hours:
         return report
     say(f"probing {spec.app} over hours of virtual time")
     probed = await _over_hours(spec, target, options, report, hours)
-    return replace(report, findings=tuple(probed.get(one.key, one) for one in report.findings))
+    return replace(report, findings=tuple(probed.get(finding.key, finding) for finding in report.findings))
 
 
 @asynccontextmanager
@@ -268,7 +268,7 @@ async def _over_hours(
 ) -> dict[str, Finding]:
     """The findings of the rows that need hours, by their keys."""
     asked = {
-        "rows": list(dict.fromkeys(one.requirement.id for one in hours)),
+        "rows": list(dict.fromkeys(finding.requirement.id for finding in hours)),
         "dialects": report.dialects,
         "path": target.url,
         "rpc_path": target.rpc_url,
@@ -297,7 +297,7 @@ async def _over_hours(
             else:
                 why = one_line(str(message.get("reached") or message.get("failed")), 300)
     untold = f"needs hours, which pass on virtual time alone, and {why or 'there it was not probed'}"
-    lost = {one.key: replace(one, reason=one_line(untold, 400)) for one in hours}
+    lost = {finding.key: replace(finding, reason=one_line(untold, 400)) for finding in hours}
     return lost if why else {**lost, **findings}
 
 

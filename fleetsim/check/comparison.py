@@ -27,7 +27,7 @@ class OtherSide:
     def of(cls, report: Report) -> OtherSide:
         return cls(
             f"{report.agent} {report.url}",
-            {(one.requirement.id, one.dialect): (one.verdict, one.reason) for one in report.findings},
+            {(f.requirement.id, f.dialect): (f.verdict, f.reason) for f in report.findings},
         )
 
     @classmethod
@@ -38,8 +38,8 @@ class OtherSide:
             if whole["schema"] != SCHEMA:
                 raise ValueError
             verdicts = {
-                (str(one["id"]), str(one["dialect"])): (Verdict(one["verdict"]), str(one["reason"]))
-                for one in whole["findings"]
+                (str(finding["id"]), str(finding["dialect"])): (Verdict(finding["verdict"]), str(finding["reason"]))
+                for finding in whole["findings"]
             }
             return cls(
                 f"{one_line(whole['agent'], 80)} {one_line(whole['url'])}, checked {one_line(whole['began'])}", verdicts
@@ -67,19 +67,19 @@ class Comparison:
     @property
     def worse(self) -> tuple[tuple[Finding, Verdict, str], ...]:
         """Rows that fail here alone."""
-        return tuple(one for one in self.changed if one[0].verdict is Verdict.FAIL)
+        return tuple(pair for pair in self.changed if pair[0].verdict is Verdict.FAIL)
 
     @property
     def better(self) -> tuple[tuple[Finding, Verdict, str], ...]:
         """Rows that fail on the other side and pass here."""
-        return tuple(one for one in self.changed if one[1] is Verdict.FAIL and one[0].verdict is Verdict.PASS)
+        return tuple(pair for pair in self.changed if pair[1] is Verdict.FAIL and pair[0].verdict is Verdict.PASS)
 
     def as_json(self) -> dict[str, Any]:
         """As a member of the report's document."""
         return {
             "against": self.other.name,
-            "worse": [one[0].key for one in self.worse],
-            "better": [one[0].key for one in self.better],
+            "worse": [pair[0].key for pair in self.worse],
+            "better": [pair[0].key for pair in self.better],
             "changed": [
                 {"row": here.key, "here": here.verdict.value, "there": there.value, "reasonThere": reason}
                 for here, there, reason in self.changed
@@ -91,7 +91,7 @@ class Comparison:
 
     def lines(self) -> Iterator[str]:
         """The comparison for a person, the rows that are worse first."""
-        others = tuple(one for one in self.changed if one not in self.worse and one not in self.better)
+        others = tuple(pair for pair in self.changed if pair not in self.worse and pair not in self.better)
         yield (
             f"{'WORSE' if self.worse else 'NOT WORSE'}: {len(self.worse)} rows fail here alone, "
             f"{len(self.better)} pass here alone, {len(others)} differ in another way, {self.same} are the same"
@@ -119,14 +119,14 @@ def _because(reason: str) -> str:
 
 def compare(report: Report, other: OtherSide) -> Comparison:
     """Compare an agent with the other side. A failure of both becomes an accepted failure of the report."""
-    here = {(one.requirement.id, one.dialect): one for one in report.findings}
-    both = [(one, *other.verdicts[key]) for key, one in here.items() if key in other.verdicts]
-    shared = {one.key: "it fails on the other side, too" for one, there, _ in both if there is Verdict.FAIL}
+    here = {(finding.requirement.id, finding.dialect): finding for finding in report.findings}
+    both = [(finding, *other.verdicts[key]) for key, finding in here.items() if key in other.verdicts]
+    shared = {f.key: "it fails on the other side, too" for f, there, _ in both if there is Verdict.FAIL}
     return Comparison(
         report=report.with_accepted(shared),
         other=other,
-        changed=tuple(one for one in both if one[0].verdict is not one[1]),
-        same=sum(one[0].verdict is one[1] for one in both),
+        changed=tuple(pair for pair in both if pair[0].verdict is not pair[1]),
+        same=sum(pair[0].verdict is pair[1] for pair in both),
         only_here=Counter(dialect for row, dialect in here if (row, dialect) not in other.verdicts),
         only_there=Counter(dialect for row, dialect in other.verdicts if (row, dialect) not in here),
     )

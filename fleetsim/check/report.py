@@ -121,7 +121,7 @@ class Report:
 
     def failures(self, *severities: Severity) -> tuple[Finding, ...]:
         """Failures that are not accepted, of these severities (default: all), the gravest first."""
-        failures = [one for one in self.findings if one.failed and one.requirement.severity in (severities or Severity)]
+        failures = [f for f in self.findings if f.failed and f.requirement.severity in (severities or Severity)]
         return tuple(sorted(failures, key=lambda finding: list(Severity).index(finding.requirement.severity)))
 
     def passed(self, *, strict: bool = False) -> bool:
@@ -186,7 +186,7 @@ class Report:
             advice = _OPTION.fullmatch(finding.reason)
             counted[(advice[2], advice[3] or "", advice[1]) if advice else ("", "", finding.reason)] += 1
         reasons = [UntestedReason(option, value, why, count) for (option, value, why), count in counted.items()]
-        return tuple(sorted(reasons, key=lambda one: (not one.option, -one.count, one.option)))
+        return tuple(sorted(reasons, key=lambda reason: (not reason.option, -reason.count, reason.option)))
 
     def as_json(self) -> dict[str, Any]:
         """The report as one JSON object of the schema ``fleetsim-check/1``."""
@@ -235,20 +235,20 @@ def marked(findings: Iterable[Finding], sdk: str = "") -> tuple[tuple[Finding, .
     Without a name, the SDK is the one whose agents fail as this agent does.
     """
     found = tuple(findings)
-    failed = {one.key for one in found if one.verdict is Verdict.FAIL}
-    tested = failed | {one.key for one in found if one.verdict is Verdict.PASS}
+    failed = {finding.key for finding in found if finding.verdict is Verdict.FAIL}
+    tested = failed | {finding.key for finding in found if finding.verdict is Verdict.PASS}
     fits = {
         name: len(keys & failed)
         for name, keys in sdks().items()
         if len(keys & failed) >= max(SDK_ROWS_MIN, SDK_SHARE_MIN * len(keys & tested), len(failed) / 2)
     }
-    name = sdk or max(fits, key=lambda one: fits[one], default="")
+    name = sdk or max(fits, key=lambda sdk_name: fits[sdk_name], default="")
     shared = failed & sdks().get(name, frozenset())
     if not shared:
         return found, ""
     seems = "" if sdk else ", which seems to be your SDK"
     note = f"{len(shared)} of {len(failed)} failures are those of every agent on {name}{seems}"
-    return tuple(replace(one, sdk=name) if one.key in shared else one for one in found), note
+    return tuple(replace(finding, sdk=name) if finding.key in shared else finding for finding in found), note
 
 
 # -- the baseline: accepted failures, ``ID`` or ``ID@DIALECT`` to the reason, as YAML ------------------

@@ -50,7 +50,7 @@ def select(patterns: Iterable[str]) -> tuple[Requirement, ...]:
             return True
         return len(pattern) > 3 and pattern in f"{one.section} {one.title}".lower()
 
-    return tuple(one for one in REQUIREMENTS.values() if any(fits(one, pattern) for pattern in wanted))
+    return tuple(row for row in REQUIREMENTS.values() if any(fits(row, pattern) for pattern in wanted))
 
 
 async def run_check(
@@ -78,8 +78,8 @@ async def run_check(
     agent = await discover(target, runtime, options, listener)
     run = CheckRun(agent, progress)
     findings = await run.all(
-        replace(one, severity=Severity.MUST) if options.profile in one.binding_for else one
-        for one in (REQUIREMENTS.values() if requirements is None else requirements)
+        replace(row, severity=Severity.MUST) if options.profile in row.binding_for else row
+        for row in (REQUIREMENTS.values() if requirements is None else requirements)
     )
     told, shared = marked(in_order(findings, REQUIREMENTS), options.sdk)
     return Report(
@@ -175,7 +175,7 @@ class CheckRun:
         After ``SAME_MAX`` in a row with the same verdict, the agent is the cause, of the other timeouts too.
         """
         late, self._late, self._beside = self._late, [], False
-        latest = {one.key: one for one in findings}
+        latest = {finding.key: finding for finding in findings}
         for session in self._sessions.values():
             session.forget_late_fixtures()
         same = 0

@@ -121,7 +121,7 @@ async def _read(common: CommonOptions, agent: str, how: Mapping[str, Any]) -> di
         "skills": [{"id": s.skill_id, "name": s.name, "description": s.description} for s in card.skills],
         "extendedCard": extended,
         "credentials": {
-            "requested": [[to_builtins(one) for one in schemes] for schemes in alternatives],
+            "requested": [[to_builtins(scheme) for scheme in schemes] for schemes in alternatives],
             "inWords": in_words(alternatives),
             "answered": answered,
             "source": configured.source,
@@ -227,7 +227,7 @@ def _show(
     *,
     breaking: bool,
 ) -> int:
-    changes = sorted(changes, key=lambda one: not one[1].breaking)
+    changes = sorted(changes, key=lambda change: not change[1].breaking)
     if common.as_json:
         rows = [{**({"agent": name} if name else {}), **to_builtins(change)} for name, change in changes]
         unread = [{"agent": name, "error": one_line(str(error), 500)} for name, error in failed.items()]

@@ -70,8 +70,8 @@ def init(common: CommonOptions, /, urls: tuple[str, ...], proxy: str | None, ca:
         common.note(f"{agent.name}: {skills}, A2A {agent.dialect}, at {agent.url}{wants}{signed}", *warnings)
     if urls and not read and len(unread) == 1:
         raise unread[0].error
-    for one in unread:
-        common.note(f"not usable: {one.url}: {one.error}", *([f"  next: {one.error.hint}"] if one.error.hint else []))
+    for bad in unread:
+        common.note(f"not usable: {bad.url}: {bad.error}", *([f"  next: {bad.error.hint}"] if bad.error.hint else []))
     if urls and not read:
         raise ConfigError("no agent can be used; nothing was written")
     if there:
@@ -90,7 +90,7 @@ def init(common: CommonOptions, /, urls: tuple[str, ...], proxy: str | None, ca:
             }
             for agent in read
         ]
-        failed = [{"url": one.url, "error": one_line(str(one.error), 500)} for one in unread]
+        failed = [{"url": bad.url, "error": one_line(str(bad.error), 500)} for bad in unread]
         files = {"written": [str(file) for file in written], "kept": [str(file) for file in unchanged]}
         render.emit_json({**files, "agents": agents, "notRead": failed})
     else:

@@ -66,7 +66,7 @@ task.add_command(push_config)
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="How many ended ones to show.")
 @click.option("--agent", help="List the tasks that this agent (a name or URL) has for you, newest first.")
 @click.option(
-    "--status", type=click.Choice([one.value for one in TaskState]), metavar="STATE", help="With --agent: only those."
+    "--status", type=click.Choice([s.value for s in TaskState]), metavar="STATE", help="With --agent: only those."
 )
 @click.option("--context-id", help="With --agent: only those of this conversation.")
 @call_options
@@ -110,8 +110,8 @@ def list_tasks(
 
 def _show_tasks_of(common: CommonOptions, ask: AskOptions, limit: int, state: TaskState | None) -> None:
     tasks, total = asyncio.run(_tasks_of(common, ask, limit, state))
-    results = [FollowResult.of_task(one) for one in tasks]
-    at = [one.status.timestamp for one in tasks]
+    results = [FollowResult.of_task(task) for task in tasks]
+    at = [task.status.timestamp for task in tasks]
     if common.as_json:
         rows = [{**result.facts(), "at": when and when.isoformat()} for result, when in zip(results, at, strict=True)]
         render.emit_json({"schema": "fleetsim/tasks-of-agent/1", "agent": ask.agent, "tasks": rows, "total": total})

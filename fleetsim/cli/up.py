@@ -195,7 +195,7 @@ async def _up(
         tune_gc()
         if wire_log:
             hub.wire.keep_on()
-        LOG_FORMAT.hide(os.environ.get(one.env, "") for entry in config.agents for one in entry.credentials)
+        LOG_FORMAT.hide(os.environ.get(key.env, "") for entry in config.agents for key in entry.credentials)
         LOG_FORMAT.hide(sink.url for channel in config.channels.values() for sink in channel.sinks)
         LOG_FORMAT.hide([hub.keys.api_key, *(key.decode("latin-1") for key in hub.keys.callback.values())])
         if drawn:

@@ -76,10 +76,10 @@ class CardFacts(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
             version=_line(card.version),
             description=_line(card.description),
             skills={one_line(skill.skill_id, 64): _skill(skill, card) for skill in card.skills if skill.skill_id},
-            interfaces=tuple(dict.fromkeys(_interface(one, url) for one in card.interfaces)),
+            interfaces=tuple(dict.fromkeys(_interface(interface, url) for interface in card.interfaces)),
             capabilities=tuple(name for name, has in flags.items() if has),
-            required_extensions=tuple(_line(one.uri) for one in able.extensions if one.required),
-            credentials=tuple(in_words((one,)) for one in requested_schemes(card)) or (_FREE,),
+            required_extensions=tuple(_line(extension.uri) for extension in able.extensions if extension.required),
+            credentials=tuple(in_words((scheme,)) for scheme in requested_schemes(card)) or (_FREE,),
             signature=signed if signature else None,
         )
 
@@ -143,15 +143,15 @@ class LockedCards(Struct, frozen=True, tag="fleetsim/card-lock/1", tag_field="sc
 
 
 def _added(before: Collection[str], now: Collection[str]) -> list[str]:
-    return [one for one in now if one not in before]
+    return [line for line in now if line not in before]
 
 
 def _lines(what: str, before: Collection[str], now: Collection[str]) -> Iterator[CardChange]:
     """Changes of lines of which callers use one: a removed one breaks the callers that use it."""
-    for one in _added(before, now):
-        yield CardChange(text=f"{what} +{one}")
-    for one in _added(now, before):
-        yield CardChange(text=f"{what} -{one}", breaking=True)
+    for line in _added(before, now):
+        yield CardChange(text=f"{what} +{line}")
+    for line in _added(now, before):
+        yield CardChange(text=f"{what} -{line}", breaking=True)
 
 
 def _line(text: str) -> str:

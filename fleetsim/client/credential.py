@@ -181,10 +181,11 @@ T = TypeVar("T", _TokenReply, _Metadata)
 
 def way_with(credentials: Iterable[Credential], way: WayOut | None = None) -> WayOut | None:
     """The way out with the client certificate of a credential of mutual TLS, if there is one."""
-    for one in credentials:
-        if one.certificate:
+    for credential in credentials:
+        if credential.certificate:
             way = way or WayOut()
-            way = structs.replace(way, tls=structs.replace(way.tls, certificate=one.certificate, key=one.key))
+            tls = structs.replace(way.tls, certificate=credential.certificate, key=credential.key)
+            way = structs.replace(way, tls=tls)
     return way
 
 

@@ -272,7 +272,7 @@ def _agent_line(row: Mapping[str, Any]) -> str:
 def _skill_line(row: Mapping[str, Any]) -> str:
     answered, rate = row["answeredOutcomes"], row["successRate"]
     told = [f"{one_line(row['agent'], 64)}/{one_line(row['skill'])}: {one_line(row['description'], 300)}"]
-    told += [f"changes {_effect(one)}" for one in row["effects"]]
+    told += [f"changes {_effect(effect)}" for effect in row["effects"]]
     told.append(f"{rate:.0%} of {answered} succeeded" if answered else "not measured yet")
     return f"{'; '.join(told)}; {row['health']}"
 
@@ -447,7 +447,7 @@ def _content(response: ChatResponse, index: int, offset: int) -> ToolResult:
     """
     part = next((part for part in response.parts if part.index == index), None)
     if part is None:
-        listed = "; ".join(str(one) for one in response.parts[:LISTED_MAX])
+        listed = "; ".join(str(part) for part in response.parts[:LISTED_MAX])
         raise ConfigError(f"part {index} does not exist", hint=f"the parts are {listed}" if listed else "no parts came")
     (row,) = to_json(part_notes([part]))
     data = {"correlationId": response.correlation_id, "part": row}

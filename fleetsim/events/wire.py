@@ -78,7 +78,7 @@ class JsonMember(Struct, frozen=True):
         cls, name: str, key: str, kind: Any, marks: frozenset[JsonForm], *, required: bool, empty: Any
     ) -> JsonMember:
         kinds: set[Any] = {kind, *get_args(kind)}
-        own = next((one for one in (*_LISTS, Excerpt, datetime) if one in kinds), None)
+        own = next((kind for kind in (*_LISTS, Excerpt, datetime) if kind in kinds), None)
         one = own is None and get_origin(kind) in {None, UnionType, Union}
         plain: frozenset[Any] = frozenset({str, bool, NoneType}) & kinds if one else frozenset()
         return cls(name, key, kind, marks, required, empty, plain, own)

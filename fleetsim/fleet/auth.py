@@ -195,9 +195,9 @@ async def signed_request(
         ConfigError, AuthRefused, Unreachable: as ``AgentCredentials.sign``.
     """
     if env is not None:
-        if any(one.query for one in credentials):
+        if any(credential.query for credential in credentials):
             raise ConfigError("a second caller's key can go into a header alone, and this one goes into the query")
-        credentials = [replace(one, env=env, file="") for one in credentials or (Credential("bearer"),)]
+        credentials = [replace(credential, env=env, file="") for credential in credentials or (Credential("bearer"),)]
     return await AgentCredentials(credentials, "the agent").sign(
         runtime, Request(method="GET", url="", headers=headers)
     )
@@ -211,7 +211,7 @@ def entry_text(requested: Sequence[RequestedCredential], variable: str) -> str:
 
     Variables begin with ``variable``; values that only a person knows have a placeholder.
     """
-    entries = [_keys_for(one, variable) for one in requested]
+    entries = [_keys_for(schemes, variable) for schemes in requested]
     if not all(entries):
         return ""
     return value_text(entries if len(entries) > 1 else entries[0])
@@ -243,7 +243,7 @@ def _keys_for(requested: RequestedCredential, variable: str) -> dict[str, Any]:
 
 def is_answered(alternatives: Iterable[Sequence[RequestedCredential]], credentials: Sequence[Credential]) -> bool:
     """Whether the credentials are all that one of the alternatives requests."""
-    return any(all(any(_answers(c, one) for c in credentials) for one in schemes) for schemes in alternatives)
+    return any(all(any(_answers(c, scheme) for c in credentials) for scheme in schemes) for schemes in alternatives)
 
 
 def _answers(credential: Credential, requested: RequestedCredential) -> bool:

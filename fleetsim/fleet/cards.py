@@ -576,4 +576,4 @@ def changes(before: AgentCard | None, now: AgentCard | None, url: str) -> list[s
     """The differences between two cards of the agent at ``url``, in words; empty for a first and for an equal card."""
     if before is None or now is None or before == now:
         return []
-    return [str(one) for one in CardFacts.of(before, url).changes_to(CardFacts.of(now, url))] or ["details"]
+    return [str(change) for change in CardFacts.of(before, url).changes_to(CardFacts.of(now, url))] or ["details"]

@@ -201,14 +201,14 @@ def _unset_references(
     file: AgentsFile, missing: tuple[MissingVariable, ...], *, enabled: bool
 ) -> Iterator[ConfigError]:
     """Variables that agents (enabled ones and the fleet, or the others) refer to and the environment lacks."""
-    for one in missing:
-        match one.path:
+    for problem in missing:
+        match problem.path:
             case ("agents", int(at), *_):
                 in_use = file.agents[at].enabled
             case _:
                 in_use = True
         if in_use is enabled:
-            yield one.error
+            yield problem.error
 
 
 def _credentials(agent: AgentFile) -> Iterator[tuple[Path, AuthEntry]]:

@@ -222,7 +222,7 @@ class AgentEntry(AgentFile):
     @property
     def card_trust(self) -> CardTrust:
         """The demands on its card."""
-        places = (one if origin_of(one) else str(self.folder / one) for one in self.signers)
+        places = (signer if origin_of(signer) else str(self.folder / signer) for signer in self.signers)
         return CardTrust(required=self.trust == "signed", signers=tuple(places))
 
     @property

@@ -150,7 +150,7 @@ class HubAgent:
         base = self._fleet.public_url
         interfaces = card.interfaces
         if base is not None:
-            interfaces = tuple(structs.replace(one, url=base.rstrip("/") + A2A_PATH) for one in interfaces)
+            interfaces = tuple(structs.replace(interface, url=base.rstrip("/") + A2A_PATH) for interface in interfaces)
         capabilities = structs.replace(card.capabilities, extensions=extensions)
         return structs.replace(card, interfaces=interfaces, capabilities=capabilities)
 

@@ -198,14 +198,14 @@ def find_skills(query: SkillQuery, views: Iterable[AgentView], snapshot: HealthS
         for skill_id in view.skills:
             skill = (view.card.skill(skill_id) if view.card else None) or AgentSkill(skill_id=skill_id, name=skill_id)
             effects = declared_effects(view.card, skill_id) or ()
-            if query.by_effect and not (effects := tuple(one for one in effects if _matches(one, query))):
+            if query.by_effect and not (effects := tuple(effect for effect in effects if _matches(effect, query))):
                 continue
             matched = _matched(words, agent, skill)
             if words and not matched:
                 continue
             figures = measured.get((agent, skill_id))
             answered = figures.answered_outcomes if figures else 0
-            confidence = max((_stated(one) for one in effects), default=None)
+            confidence = max((_stated(effect) for effect in effects), default=None)
             row = FoundSkill(
                 agent=agent,
                 skill=skill_id,
@@ -220,7 +220,7 @@ def find_skills(query: SkillQuery, views: Iterable[AgentView], snapshot: HealthS
                 health=health.get(agent, HealthWord.UNKNOWN),
             )
             skills.append((row.health is HealthWord.DOWN, -matched, row))
-    skills.sort(key=lambda one: (*one[:2], -one[2].expected, one[2].agent, one[2].skill))
+    skills.sort(key=lambda ranked: (*ranked[:2], -ranked[2].expected, ranked[2].agent, ranked[2].skill))
     return tuple(row for *_, row in skills[:FOUND_MAX])
 
 

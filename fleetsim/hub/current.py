@@ -82,7 +82,7 @@ class CurrentState:
             told = await hub.ledger.events(after_seq=max(0, seq - EVENTS_MAX), limit=EVENTS_MAX)
             page["events"] = tuple([to_wire(event) async for event in in_turns(await self._seen(principal, told))])
         owns = self._ownership.owns
-        vetoes = [one for one in hub.hitl.vetoes() if principal.is_admin or await owns(principal, one.correlation_id)]
+        vetoes = [v for v in hub.hitl.vetoes() if principal.is_admin or await owns(principal, v.correlation_id)]
         runs = [run for run in await hub.ledger.runs(limit=RUNS_MAX) if await self._ownership.owns_run(principal, run)]
         hubs: tuple[HubMember, ...] = ()
         if principal.is_admin:
@@ -111,8 +111,8 @@ class CurrentState:
             **page,
         )
         if not principal.is_admin:
-            shown = (structs.replace(one, card=CardFacts(skills=one.card.skills)) for one in state.agents)
-            agents = tuple(AgentState(name=one.name, health=one.health, card=one.card) for one in shown)
+            shown = (structs.replace(agent, card=CardFacts(skills=agent.card.skills)) for agent in state.agents)
+            agents = tuple(AgentState(name=agent.name, health=agent.health, card=agent.card) for agent in shown)
             return structs.replace(state, storage="", agents=agents)
         health, pushes = hub.fleet.health, hub.webhooks.counts(now, span_s)
         total, trend = health.total.figures(now.timestamp()), health.trend.cells(now, span_s)

@@ -145,7 +145,7 @@ class Membership:
             for event, own in page:
                 if not own:
                     await self._note(event)
-            moved = [one for one in page if one[1] or not isinstance(one[0], HubStarted | HubStopping)]
+            moved = [event for event in page if event[1] or not isinstance(event[0], HubStarted | HubStopping)]
             self._events.deliver(moved)  # the start and the end of another hub are not this one's
             if page:
                 self.seq = page[-1][0].seq
@@ -222,7 +222,7 @@ class Membership:
             self._hub.limiter.share(max(1, len(hubs)))
         self.hubs = tuple(hubs)
         self._hub.alerts.silent = bool(hubs) and not hubs[0].here
-        left_s = min((one.lease_s - one.lease_age_s for one in hubs if not one.here), default=self._ledger.lease_s)
+        left_s = min((hub.lease_s - hub.lease_age_s for hub in hubs if not hub.here), default=self._ledger.lease_s)
         lapses_at = asyncio.get_running_loop().time() + max(0.1, left_s + 0.05)
         self._renew_at = min(self._renew_at, lapses_at)
 

@@ -153,7 +153,7 @@ def topic_fits(pattern: str, topic: str) -> bool:
     if wanted[-1] == "#":
         wanted.pop()
         levels = levels[: len(wanted)]
-    return len(wanted) == len(levels) and all(one in {"*", level} for one, level in zip(wanted, levels, strict=True))
+    return len(wanted) == len(levels) and all(part in {"*", level} for part, level in zip(wanted, levels, strict=True))
 
 
 def _patterns(request: Request) -> list[str]:

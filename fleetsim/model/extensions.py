@@ -382,7 +382,7 @@ def read_hitl(card: AgentCard | None, skill: str) -> HitlRule | None:
 
 
 def _promised(declarations: Iterable[DeclaredEffect]) -> tuple[PromisedEffect, ...]:
-    return tuple(sorted({PromisedEffect(one.domain, one.path) for one in declarations}))
+    return tuple(sorted({PromisedEffect(declaration.domain, declaration.path) for declaration in declarations}))
 
 
 # ------------------------------------------------------------------ hubs that call hubs, without a circle
@@ -413,11 +413,11 @@ def hubs_of(metadata: Mapping[str, Any]) -> tuple[str, ...]:
 
 def hubs_in(header: str | None) -> tuple[str, ...]:
     """Return the ids of the hubs in the header, in order. Raises ValueError if it is not a list of ids."""
-    return _ids([] if not header else [one.strip() for one in header.split(",")], HUBS_HEADER)
+    return _ids([] if not header else [hub.strip() for hub in header.split(",")], HUBS_HEADER)
 
 
 def _ids(ids: object, where: str) -> tuple[str, ...]:
-    if not isinstance(ids, list | tuple) or not all(isinstance(one, str) and _ID.fullmatch(one) for one in ids):
+    if not isinstance(ids, list | tuple) or not all(isinstance(hub, str) and _ID.fullmatch(hub) for hub in ids):
         raise ValueError(f"{where} is a list of hubs' ids")
     return tuple(ids)
 
@@ -430,7 +430,7 @@ def hub_extension(hub_id: str) -> AgentExtension:
 def hub_of(card: AgentCard | None) -> str:
     """Return the id of the hub with this card; empty for any other agent."""
     extensions = card.capabilities.extensions if card is not None else ()
-    hub_id = next((one.params.get("hub") for one in extensions if one.uri == HUB_EXTENSION and one.params), "")
+    hub_id = next((ext.params.get("hub") for ext in extensions if ext.uri == HUB_EXTENSION and ext.params), "")
     return hub_id if isinstance(hub_id, str) else ""
 
 

@@ -41,14 +41,14 @@ def sarif(tool: str, version: str, run: str, problems: Sequence[Problem]) -> str
     https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
     """
     rules = {
-        one.rule: {
-            "id": one_line(one.rule),
-            "shortDescription": {"text": one_line(one.title)},
-            "fullDescription": {"text": one_line(one.title, 1_000)},  # GitHub requires it
-            "help": {"text": neutralise(one.help, limit=TEXT_CHARS_MAX)},
-            "defaultConfiguration": {"level": one.level},
+        problem.rule: {
+            "id": one_line(problem.rule),
+            "shortDescription": {"text": one_line(problem.title)},
+            "fullDescription": {"text": one_line(problem.title, 1_000)},  # GitHub requires it
+            "help": {"text": neutralise(problem.help, limit=TEXT_CHARS_MAX)},
+            "defaultConfiguration": {"level": problem.level},
         }
-        for one in problems
+        for problem in problems
     }
     places = {rule: place for place, rule in enumerate(rules)}
     whole = {
@@ -83,11 +83,10 @@ def workflow_commands(problems: Iterable[Problem]) -> str:
 
     https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
     """
-    counted = sorted((one for one in problems if not one.accepted), key=lambda one: [*_COMMANDS].index(one.level))
+    counted = sorted((p for p in problems if not p.accepted), key=lambda p: [*_COMMANDS].index(p.level))
     return "".join(
-        f"::{_COMMANDS[one.level]} file={_property(one.file)},line={one.line},title={_property(one.title)}"
-        f"::{_data(one.text)}\n"
-        for one in counted
+        f"::{_COMMANDS[p.level]} file={_property(p.file)},line={p.line},title={_property(p.title)}::{_data(p.text)}\n"
+        for p in counted
     )
 
 

@@ -84,17 +84,17 @@ class _Check:
 
     def _choices(self, value: Any, schema: Schema, at: str, depth: int) -> Iterator[str]:
         allowed = schema.get("enum")
-        if _is_list(allowed) and not any(self._same(value, one) for one in allowed):
-            yield _sentence(at, f"must be one of {', '.join(_shown(one) for one in allowed[:10])}")
+        if _is_list(allowed) and not any(self._same(value, choice) for choice in allowed):
+            yield _sentence(at, f"must be one of {', '.join(_shown(choice) for choice in allowed[:10])}")
         if "const" in schema and not self._same(value, schema["const"]):
             yield _sentence(at, f"must be {_shown(schema['const'])}")
-        for one in _schemas(schema.get("allOf")):
-            yield from self.holds(value, one, at, depth + 1)
+        for branch in _schemas(schema.get("allOf")):
+            yield from self.holds(value, branch, at, depth + 1)
         any_of = _schemas(schema.get("anyOf"))
-        if any_of and not any(self._fits(value, one, at, depth) for one in any_of):
+        if any_of and not any(self._fits(value, branch, at, depth) for branch in any_of):
             yield _sentence(at, "fits none of the forms it may have")
         if one_of := _schemas(schema.get("oneOf")):
-            fitting = sum(self._fits(value, one, at, depth) for one in one_of)
+            fitting = sum(self._fits(value, branch, at, depth) for branch in one_of)
             if fitting != 1:
                 yield _sentence(at, "fits none of the forms it may have" if not fitting else "fits more than one form")
         if "not" in schema and self._fits(value, schema["not"], at, depth):

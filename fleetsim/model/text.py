@@ -128,7 +128,7 @@ _WORDS = re.compile(r"\n|[^\S\n]+|\S+")
 
 def _cells(text: str) -> int:
     """The cells of a terminal that the text needs at most."""
-    return len(text) if text.isascii() else sum(1 + (unicodedata.east_asian_width(one) in "WF") for one in text)
+    return len(text) if text.isascii() else sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
 
 
 def placeholder(skill: str | None, agent: str) -> str:

@@ -272,7 +272,7 @@ def verify(headers: Iterable[tuple[str, str]], secret: bytes, seconds: float, bo
         return None
     expected = _mac(secret, message_id, sent, body)
     given = [_decoded(text) for text in signatures.split(" ", SIGNATURES_MAX)[:SIGNATURES_MAX]]
-    return message_id if any(hmac.compare_digest(one, expected) for one in given) else None
+    return message_id if any(hmac.compare_digest(signature, expected) for signature in given) else None
 
 
 def _decoded(text: str) -> bytes:

@@ -72,7 +72,7 @@ class WireEntry(Struct, kw_only=True, eq=False):
     def about(self, ids: tuple[str, ...]) -> bool:
         """Whether its address or one of its bodies names one of the ids."""
         texts = (self.url, self.body, self.reply, *(frame.text for frame in self.frames))
-        return any(one in text for one in ids for text in texts)
+        return any(known in text for known in ids for text in texts)
 
 
 class WireLog:
@@ -111,7 +111,7 @@ class WireLog:
             self._off = asyncio.get_running_loop().call_later(LOOK_S, self._switch, False)
         self._switch(True)
         entries = self._entries.get(agent, ())
-        return [one for one in entries if one.number > after and (not ids or one.about(ids))]
+        return [entry for entry in entries if entry.number > after and (not ids or entry.about(ids))]
 
     def begin(
         self, agent: str, method: str, url: str, headers: Mapping[str, str], body: bytes, *, webhook: bool = False
@@ -148,7 +148,7 @@ class WireLog:
         while (mine := self._entries[agent]) and (len(mine) > AGENT_ENTRIES_MAX or self._held[agent] > AGENT_BYTES_MAX):
             self._drop(agent)
         while sum(self._held.values()) > BYTES_MAX:
-            self._drop(min((one for one in self._entries if self._entries[one]), key=self._first))
+            self._drop(min((entry for entry in self._entries if self._entries[entry]), key=self._first))
 
     def _first(self, agent: str) -> int:
         return self._entries[agent][0].number

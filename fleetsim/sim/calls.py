@@ -140,10 +140,10 @@ class SpoofedWebhookSender:
         again = list(seen)
         rng.shuffle(again)
         arrived = 0
-        for one in again:
+        for call in again:
             await asyncio.sleep(PAUSE_S)
             try:
-                arrived += (await self._link.exchange(one.request)).status < 300
+                arrived += (await self._link.exchange(call.request)).status < 300
             except FleetsimError:
                 continue
         return arrived

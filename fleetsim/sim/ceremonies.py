@@ -43,23 +43,23 @@ Offers: TypeAlias = Mapping[str, Collection[str]]
 def chosen(texts: Mapping[str, bytes], ids: Sequence[str], folder: Path) -> dict[str, bytes]:
     """The files of these ceremonies. Raises UnknownTarget if one is not in force."""
     contents = contents_of(texts, folder)
-    for one in ids:
-        if one not in contents.ceremonies:
-            errors = [problem.error for problem in contents.problems if problem.ceremony_id == one]
-            hint = errors[0] if errors else nearest_of(one, contents.ceremonies)
-            raise UnknownTarget(f"there is no ceremony “{one}” in {folder}", hint=hint)
-    return {name: texts[name] for name in (relpath(contents.paths[one], folder) for one in ids)}
+    for wanted_id in ids:
+        if wanted_id not in contents.ceremonies:
+            errors = [problem.error for problem in contents.problems if problem.ceremony_id == wanted_id]
+            hint = errors[0] if errors else nearest_of(wanted_id, contents.ceremonies)
+            raise UnknownTarget(f"there is no ceremony “{wanted_id}” in {folder}", hint=hint)
+    return {name: texts[name] for name in (relpath(contents.paths[ceremony_id], folder) for ceremony_id in ids)}
 
 
 def problems_of(contents: FolderContents, say: Judge) -> tuple[str, ...]:
     """A sentence for each file that is not in force, and for each target that ``say`` doubts."""
     files = [line for problem in contents.problems for line in problem.error.splitlines()]
     doubts = [
-        f"{one.ceremony_id}: {doubt}"
-        for one in contents.ceremonies.values()
-        if one.enabled
-        for target in one.targets
-        if (doubt := say(one.skill, target))
+        f"{ceremony.ceremony_id}: {doubt}"
+        for ceremony in contents.ceremonies.values()
+        if ceremony.enabled
+        for target in ceremony.targets
+        if (doubt := say(ceremony.skill, target))
     ]
     return (*files, *doubts)
 
@@ -87,7 +87,7 @@ def requests_in(ceremonies: Iterable[Ceremony], due: Mapping[str, int], offers: 
     def resolved(skill: str, targets: tuple[str, ...]) -> tuple[str, ...]:
         return resolve(skill, targets, offers=offers, weights={}, chance=lambda: 0.0)
 
-    return sum(due[one.ceremony_id] * len(agents_of(one, resolved)[0]) for one in ceremonies if due[one.ceremony_id])
+    return sum(due[c.ceremony_id] * len(agents_of(c, resolved)[0]) for c in ceremonies if due[c.ceremony_id])
 
 
 def span_scenario(
@@ -129,7 +129,7 @@ def span_scenario(
 
 def _agent(name: str, offered: Collection[str], ceremonies: Sequence[Ceremony], unread: bool) -> SimulatedAgent:
     """An agent with the skills that a scenario can name; skills that ceremonies ask for come first."""
-    asked = {one.skill for one in ceremonies if one.enabled and {name, ALL} & set(one.targets)}
+    asked = {ceremony.skill for ceremony in ceremonies if ceremony.enabled and {name, ALL} & set(ceremony.targets)}
     skills = {*offered, *asked} if unread else {*offered}
     valid = [skill for skill in sorted(skills, key=lambda s: (s not in asked, s)) if ID.fullmatch(skill)]
     return SimulatedAgent.model_construct(skills={skill: SkillBehaviour() for skill in valid[:SKILLS_MAX]}, push=False)

@@ -95,15 +95,15 @@ def play_parts(
     workers = []
     for part, (address, row) in enumerate(sorted(cluster.workers().items(), key=lambda item: str(item[1]["name"]))):
         clock_s, error_s = _clock_of(dask, address)
-        one = ClusterWorker(name=str(row["name"]), address=address, part=part, clock_s=clock_s, clock_error_s=error_s)
-        workers.append(one)
+        name = str(row["name"])
+        workers.append(ClusterWorker(name=name, address=address, part=part, clock_s=clock_s, clock_error_s=error_s))
     scene = {"scenario": scenario, "source": source, "rate": rate, "settle_s": settle_s}
     futures = {
-        one.address: dask.submit(
-            _on_play, cluster.version, run, one.part, len(workers), ceremonies={} if one.part else ceremonies, **scene,
-            workers=[one.address], allow_other_workers=False, pure=False,
+        w.address: dask.submit(
+            _on_play, cluster.version, run, w.part, len(workers), ceremonies={} if w.part else ceremonies, **scene,
+            workers=[w.address], allow_other_workers=False, pure=False,
         )
-        for one in workers
+        for w in workers
     }  # fmt: skip
     began: float | None = None
     results: dict[str, tuple[SimulationReport, float]] = {}
@@ -111,12 +111,12 @@ def play_parts(
     seen: dict[str, PartProgress] = {}
     stops = 0
     try:
-        while waiting := {one: future for one, future in futures.items() if one not in results.keys() | lost.keys()}:
+        while waiting := {at: future for at, future in futures.items() if at not in results.keys() | lost.keys()}:
             try:
                 with suppress(TimeoutError):
                     wait(list(waiting.values()), timeout=LOOK_S, return_when="FIRST_COMPLETED")
                     results.update(
-                        {one: result_of(future, RESULT_S) for one, future in waiting.items() if future.done()}
+                        {at: result_of(future, RESULT_S) for at, future in waiting.items() if future.done()}
                     )
                     continue
                 there = cluster.workers()
@@ -127,7 +127,7 @@ def play_parts(
                 seen.update({address: progress for address, progress in looks.items() if progress.ready})
                 if began is None and all(address in seen for address in alive):
                     began = SystemClock().now().timestamp() + LEAD_S
-                    dask.run(_on_begin, run, {one.address: began + one.clock_s for one in workers}, on_error="ignore")
+                    dask.run(_on_begin, run, {w.address: began + w.clock_s for w in workers}, on_error="ignore")
                 elif began is None and time.perf_counter() - before > READY_S:
                     raise FleetsimError("the workers are not ready: do they play something else?")
                 show(_line(scenario, list(seen.values()), len(alive)))
@@ -172,10 +172,10 @@ def _clock_of(dask: Any, address: str) -> tuple[float, float]:
 
 
 def _line(scenario: Scenario, seen: list[PartProgress], alive: int) -> str:
-    at_s = max((one.at_s for one in seen), default=0.0)
+    at_s = max((part.at_s for part in seen), default=0.0)
     if not at_s:
         return f"{scenario.name}: {len(seen)} of {alive} workers are ready"
-    sent, ended, failed = (sum(column) for column in zip(*(one[2:] for one in seen), strict=True))
+    sent, ended, failed = (sum(column) for column in zip(*(part[2:] for part in seen), strict=True))
     part = f"{in_words(at_s)} of {in_words(scenario.duration)}" if at_s < scenario.duration else "settling"
     counts = f"{sent:,} sent, {ended:,} ended, {sent - ended:,} open, {failed:,} failed"
     return f"{scenario.name}: {part} on {alive} workers, {counts}"

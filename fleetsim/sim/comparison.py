@@ -217,7 +217,7 @@ def compare(a: Observed, b: Observed) -> Comparison:
         a=a.source,
         b=b.source,
         differences=tuple(
-            replace(one, tasks=requests[one.agent, one.skill]) if one.measure is VOLUME else one for one in differences
+            replace(row, tasks=requests[row.agent, row.skill]) if row.measure is VOLUME else row for row in differences
         ),
         only_a=tuple(key for key in ours if key not in theirs),
         only_b=tuple(key for key in theirs if key not in ours),

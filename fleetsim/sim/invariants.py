@@ -308,7 +308,7 @@ def _nothing_left(run: Run) -> Iterator[Violation | None]:
 @invariant("I-27", "an outcome agrees with the task at the agent")
 def _truthful(run: Run) -> Iterator[Violation | None]:
     """An outcome may know less than the agent, and never something else."""
-    restarts = [(one.begins_s, one.agent or "") for one in run.troubles if one.fault == "agent-restart"]
+    restarts = [(trouble.begins_s, trouble.agent or "") for trouble in run.troubles if trouble.fault == "agent-restart"]
     for row, task in _with_task(run):
         if row.cause == "task_gone" and task.ended != "killed":
             ended_s = task.t if task.ended_s is None else task.ended_s

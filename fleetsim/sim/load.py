@@ -82,7 +82,7 @@ class LoadMetrics:
     @property
     def sides(self) -> tuple[Evidence, ...]:
         """All sides, that with the largest share first."""
-        return tuple(sorted(self._sides(), key=lambda one: -one.share))
+        return tuple(sorted(self._sides(), key=lambda side: -side.share))
 
     def _sides(self) -> Iterator[Evidence]:
         whole_s = self.response.total_s
@@ -129,9 +129,9 @@ class LoadMetrics:
     @property
     def limit(self) -> Evidence:
         """The side that limits the load: the caller if it was late, else the side with most of the response time."""
-        caller = next(one for one in self.sides if one.side == "caller")
+        caller = next(side for side in self.sides if side.side == "caller")
         late = (self.lateness.at(SHARES["p99"]) or 0.0) > LATE_S and caller.share >= CALLER_MIN
-        return caller if late else next(one for one in self.sides if one.side != "caller")
+        return caller if late else next(side for side in self.sides if side.side != "caller")
 
     def as_json(self) -> dict[str, Any]:
         """As a part of the report's document."""
@@ -146,11 +146,11 @@ class LoadMetrics:
             "hubSeconds": self.hub.as_json(),
             "networkSeconds": self.network.as_json() if len(self.network) else None,
             "latenessSeconds": self.lateness.as_json(),
-            "latenessShare": next(round(one.share, 4) for one in self.sides if one.side == "caller"),
+            "latenessShare": next(round(side.share, 4) for side in self.sides if side.side == "caller"),
             "fastestReplySeconds": self.reply_s,
             "processorShare": None if self.busy is None else round(self.busy, 4),
             "limit": limit.side,
-            "sides": [{"side": one.side, "share": round(one.share, 4), "evidence": one.seen} for one in self.sides],
+            "sides": [{"side": side.side, "share": round(side.share, 4), "evidence": side.seen} for side in self.sides],
             "errors": dict(self.errors),
             "senderBehind": limit.seen if limit.side == "caller" else "",
             "elsewhere": limit.seen if limit.side == "hub" else "",
@@ -173,7 +173,7 @@ class LoadMetrics:
         yield f"{self.meant:.3g} requests a second were due, {self.sent:.3g} sent, {self.ended:.3g} ended"
         limit = self.limit
         yield f"the limit: {limit.side}, {limit.share:.0%} of all response time"
-        yield from (f"  {one.side}: {one.share:.0%}; {one.seen}" for one in self.sides)
+        yield from (f"  {side.side}: {side.share:.0%}; {side.seen}" for side in self.sides)
         if limit.side == "caller":
             yield "WARNING: fleetsim itself was the limit, so this is not the load that you wanted: request less of it,"
             yield "or divide it over the workers of a cluster (--cluster)."
@@ -197,15 +197,15 @@ class _Sample(NamedTuple):
 def load_of(run: Run) -> LoadMetrics | None:
     """The load of a recorded run; None on virtual time, which has no load, and of a run without requests."""
     rate = ClockRate.read(run.started.clock)
-    timed, refused = run.all(RequestTimed), [one for one in run.all(SubmitRefused) if one.late_s is not None]
+    timed, refused = run.all(RequestTimed), [event for event in run.all(SubmitRefused) if event.late_s is not None]
     asked: list[RequestTimed | SubmitRefused] = [*timed, *refused]
     if rate.virtual or not asked:
         return None
     stopped_s = min([run.started.duration_s, *(stopped.t for stopped in run.all(RunStopped))])
     span_s = max(stopped_s, 1e-9) / rate.times
-    lateness, errors = Percentiles(), Counter(f"refused: {one.why}" for one in refused)
-    for one in asked:
-        lateness.add(one.late_s or 0.0)
+    lateness, errors = Percentiles(), Counter(f"refused: {event.why}" for event in refused)
+    for timed_request in asked:
+        lateness.add(timed_request.late_s or 0.0)
     worked = {
         task.correlation_id or "": (task.ended_s - task.begun_s) / rate.times
         for tasks in run.tasks.values()
@@ -226,17 +226,17 @@ def load_of(run: Run) -> LoadMetrics | None:
     ends = (run.requests[sent.correlation_id or ""].end for sent in timed)
     played = next(iter(run.all(RecordingEnded)), None)
     busy = played.cpu_s / played.wall_s if played is not None and played.wall_s else None
-    ordered = [one.agent for one in sorted(samples, key=lambda one: one.due_s)]
+    ordered = [sample.agent for sample in sorted(samples, key=lambda sample: sample.due_s)]
     fifth = len(ordered) // 5
     return LoadMetrics(
         meant=len(asked) / span_s,
-        sent=len(asked) / max(span_s, max(one.t for one in asked) / rate.times),
+        sent=len(asked) / max(span_s, max(request.t for request in asked) / rate.times),
         ended=sum(end is not None and end.t <= stopped_s for end in ends) / span_s,
-        response=_percentiles(one.late + one.service for one in samples),
-        service=_percentiles(one.service for one in samples),
-        agent=_percentiles(one.agent for one in samples),
-        hub=_percentiles(one.hub for one in samples),
-        network=_percentiles(one.network for one in samples if one.network is not None),
+        response=_percentiles(sample.late + sample.service for sample in samples),
+        service=_percentiles(sample.service for sample in samples),
+        agent=_percentiles(sample.agent for sample in samples),
+        hub=_percentiles(sample.hub for sample in samples),
+        network=_percentiles(sample.network for sample in samples if sample.network is not None),
         lateness=lateness,
         agent_first=_percentiles(iter(ordered[:fifth])),
         agent_last=_percentiles(iter(ordered[len(ordered) - fifth :])),

@@ -122,7 +122,7 @@ class Recorder(RecordingWriter):
 
     def verdict(self, report: SimulationReport) -> None:
         """Writes the verdict as the last line, for the dashboard."""
-        wrong = [(v.invariant, one) for v in report.verdicts for one in v.violations]
+        wrong = [(v.invariant, violation) for v in report.verdicts for violation in v.violations]
         self.write(
             self._last_s,
             "verdict",

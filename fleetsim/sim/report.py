@@ -236,7 +236,7 @@ def report_of(lines: Iterable[RecordingLine]) -> SimulationReport:
     unplayed = RecordingEnded(source=start.scenario, digest="", wall_s=0.0, cpu_s=0.0)
     played = next(iter(run.all(RecordingEnded)), unplayed)
     clock = ClockRate.read(start.clock)
-    unsettled = sum(one.requests for one in run.all(RequestsUnsettled))
+    unsettled = sum(event.requests for event in run.all(RequestsUnsettled))
     exempt = frozenset() if clock.virtual else ON_VIRTUAL_TIME | ({"I-01"} if unsettled else set())
     if start.of_hub:
         exempt = frozenset(invariant.number for invariant in INVARIANTS) - FROM_EVENTS

@@ -331,7 +331,7 @@ def render(report: SimulationReport, *, verbose: bool = False) -> Iterator[str]:
         yield "trouble:"
         for trouble in report.troubles:
             yield f"  {trouble.said}" + (f": {trouble.hits} messages" if trouble.hits else "")
-        if taken := sum(len(one.requests) for one in report.run.all(RequestsTaken)):
+        if taken := sum(len(event.requests) for event in report.run.all(RequestsTaken)):
             yield f"  {taken} requests went to another hub"
     if report.again:
         yield ""

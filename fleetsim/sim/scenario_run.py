@@ -63,9 +63,9 @@ class ScenarioRun(ABC):
         try:
             await self.clock.sleep(lasts)
         finally:
-            for one in up:
-                one.lift()
-            self.record("hits", fault=trouble.fault, hits=sum(one.hits for one in up))
+            for fault in up:
+                fault.lift()
+            self.record("hits", fault=trouble.fault, hits=sum(fault.hits for fault in up))
 
     @abstractmethod
     def _add_faults(self, trouble: Trouble, names: tuple[str, ...]) -> Sequence[Weather]:

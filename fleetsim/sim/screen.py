@@ -112,8 +112,8 @@ def run_card(run: ScenarioView, width: int, *, written: bool = False) -> list[Te
     begun = line((f"from {run.start:%Y-%m-%d %H:%M:%SZ}", MUTED))
     came = [begun] if run.of_hub else [line(("seed ", MUTED), str(run.seed)), begun]
     return [
-        clip(one, width)
-        for one in (standing(run), progress(run, width), rules(run, written=written), fitted(came, width))
+        clip(piece, width)
+        for piece in (standing(run), progress(run, width), rules(run, written=written), fitted(came, width))
     ]
 
 
@@ -131,7 +131,7 @@ def work_card(run: ScenarioView, width: int) -> list[Text]:
     ]
     stops = [line((f"hub killed {plural(run.kills, 'time')}", Tone.WARN))] if run.kills else []
     each = line((f"a bar is {_bar_words(run, bars)}", MUTED))
-    return [clip(one, width) for one in (*lines, fitted([*stops, each], width))]
+    return [clip(row, width) for row in (*lines, fitted([*stops, each], width))]
 
 
 def _narrowed(cells: Sequence[int], bars: int) -> list[int]:
@@ -152,7 +152,7 @@ def ends_card(run: ScenarioView, width: int) -> list[Text]:
         return [line(("nothing has ended", MUTED))]
     lines, row = [], list[Text]()
     for piece in pieces:
-        if row and sum(one.cell_len + 2 for one in row) + piece.cell_len > width:
+        if row and sum(cell.cell_len + 2 for cell in row) + piece.cell_len > width:
             lines.append(fitted(row, width))
             row = []
         row.append(piece)
@@ -279,7 +279,7 @@ class ScenarioPane(Pane):
             width = max(20, self.size.width - 2)
             verdict, far, ruled, _ = run_card(run, width, written=written)
             notes = (verdict, far, *work_card(run, width)[:3], ruled, fitted(ends_card(run, width), width))
-            self._notes.show([line(" ", one) for one in (notes if self.size.height >= SHORT_LINES else notes[:3])])
+            self._notes.show([line(" ", note) for note in (notes if self.size.height >= SHORT_LINES else notes[:3])])
         cells = CELLS_MAX if self.size_class is Size.FULL else CELLS_MAX // 2
         about = (int(run.at_s), run.looks)
         rows = Rows(view.agents, lambda agent: agent.name, lambda agent: agent_row(agent, run, cells), about)

@@ -269,17 +269,17 @@ class MemberLedger(SqliteLedger, SharedLedger):
         webhooks, runs = await self.early_webhooks(), await self.runs(limit=10_000)
         records = {outcome.correlation_id: await self.request(outcome.correlation_id) for outcome in unannounced}
         self.renew()  # from here on nothing waits
-        requests = [one for one in opened if store.owners.get(one.request.correlation_id) in {None, *left}][:limit]
-        ended = [one for one in unannounced if store.owners.get(one.correlation_id) in {None, *left}][:limit]
+        requests = [row for row in opened if store.owners.get(row.request.correlation_id) in {None, *left}][:limit]
+        ended = [end for end in unannounced if store.owners.get(end.correlation_id) in {None, *left}][:limit]
         going_on = [
-            one for one in runs if one.status is RunStatus.RUNNING and store.runs.get(one.claim.run_id) in {None, *left}
+            run for run in runs if run.status is RunStatus.RUNNING and store.runs.get(run.claim.run_id) in {None, *left}
         ]
         if max(len(requests), len(ended)) < limit:
             store.inherited |= left
-        taken = {one.request.correlation_id for one in requests}
-        mine = taken | {one.correlation_id for one in ended}
+        taken = {row.request.correlation_id for row in requests}
+        mine = taken | {end.correlation_id for end in ended}
         store.owners |= dict.fromkeys(mine, self._hub)
-        store.runs |= {one.claim.run_id: self._hub for one in going_on}
+        store.runs |= {run.claim.run_id: self._hub for run in going_on}
         if taken:
             store.record("taken", hub=self._name, requests=sorted(taken))
             member = store.members[self._hub]
@@ -287,10 +287,10 @@ class MemberLedger(SqliteLedger, SharedLedger):
         waiting = (QuestionState.OPEN, QuestionState.ANSWERED)
         return TakenOver(
             requests=tuple(requests),
-            untold=tuple(one for one in untold if one.request.correlation_id in mine),
-            unannounced=tuple((one, record) for one in ended if (record := records[one.correlation_id]) is not None),
+            untold=tuple(row for row in untold if row.request.correlation_id in mine),
+            unannounced=tuple((end, record) for end in ended if (record := records[end.correlation_id]) is not None),
             questions=tuple(q for q in questions if q.question.correlation_id in taken and q.state in waiting),
-            webhooks=tuple(one for one in webhooks if one.correlation_id in taken),
+            webhooks=tuple(webhook for webhook in webhooks if webhook.correlation_id in taken),
             runs=tuple(reversed(going_on)),
         )
 
@@ -309,7 +309,7 @@ class MemberLedger(SqliteLedger, SharedLedger):
 
     async def passed_on(self) -> tuple[PassedMessage, ...]:
         self.gate()
-        return tuple(one for one in self._store.messages.values() if self._owns(one.correlation_id))
+        return tuple(message for message in self._store.messages.values() if self._owns(message.correlation_id))
 
     async def discard(self, messages: Sequence[PassedMessage]) -> None:
         await self.require_writable()
@@ -321,8 +321,8 @@ class MemberLedger(SqliteLedger, SharedLedger):
         return tuple((event, self._store.publishers.get(event.seq) == self._hub) for event in events)
 
     async def holder(self, agent: str, task_id: str) -> str | None:
-        held = (one for one in await self.open_requests() if one.agent == agent and one.task is not None)
-        return next((one.request.correlation_id for one in held if one.task and one.task.task_id == task_id), None)
+        held = (row for row in await self.open_requests() if row.agent == agent and row.task is not None)
+        return next((row.request.correlation_id for row in held if row.task and row.task.task_id == task_id), None)
 
     async def changed(self, within_s: float) -> frozenset[str]:
         with suppress(TimeoutError):

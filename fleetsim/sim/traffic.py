@@ -205,12 +205,12 @@ class TrafficSource:
         """Draws for each question, once, whether and when a person answers it."""
         kinds = (QuestionAsked, HubTookOver)
         async with hub.events.subscribe(after_seq=0, keep_max=10_000_000, kinds=kinds) as asked:
-            for question in hub.tracker.questions():  # asked before a restart
-                self._think_about(question.question_id, question.correlation_id)
+            for earlier in hub.tracker.questions():  # asked before a restart
+                self._think_about(earlier.question_id, earlier.correlation_id)
             async for batch in asked:
                 for event in batch:
-                    for one in [event] if isinstance(event, QuestionAsked) else hub.tracker.questions():
-                        self._think_about(one.question_id, one.correlation_id or "")
+                    for question in [event] if isinstance(event, QuestionAsked) else hub.tracker.questions():
+                        self._think_about(question.question_id, question.correlation_id or "")
 
     def _think_about(self, question_id: str, correlation_id: str) -> None:
         if question_id in self._decided:

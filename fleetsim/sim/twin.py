@@ -156,7 +156,7 @@ def twin_of(seen: Observed, *, ceremonies: Sequence[Ceremony], poll_interval_s: 
             f"{len(seen.outcomes)} requests ended, none of them by its agent's doing" if seen.outcomes else "nothing"
         )
         raise ConfigError(f"{seen.source}: {ended} was seen that a fleet could be fitted to", hint=hint)
-    fired = {(target, one.skill) for one in ceremonies if one.enabled for target in one.targets}
+    fired = {(target, ceremony.skill) for ceremony in ceremonies if ceremony.enabled for target in ceremony.targets}
     left_out = {
         outcome.correlation_id
         for outcome in seen.outcomes
@@ -403,9 +403,9 @@ def _people(seen: Observed) -> PeopleTwin:
 
 def _duration(seen: Observed, traffic: Sequence[TrafficTwin]) -> float:
     """As long as was seen, but no longer than ``PLAYED_MAX`` requests take; of a curve whole days."""
-    per_s = sum(one.per_s * one.burst * one.turns for one in traffic)
+    per_s = sum(source.per_s * source.burst * source.turns for source in traffic)
     seconds = min(max(seen.seconds, DURATION_MIN_S), PLAYED_MAX / per_s if per_s else seen.seconds)
-    if any(one.curve for one in traffic):
+    if any(source.curve for source in traffic):
         return max(1, int(seconds // DAY_S)) * DAY_S
     return max(DURATION_MIN_S, seconds)
 
@@ -426,7 +426,7 @@ def twin_text(
         if _AGENT.fullmatch(agent)
     }
     agents = {agent: fitted for agent, fitted in agents.items() if fitted.skills}
-    traffic = tuple(one for one in twin.traffic if one.agent in agents and one.skill in agents[one.agent].skills)
+    traffic = tuple(s for s in twin.traffic if s.agent in agents and s.skill in agents[s.agent].skills)
     twin = replace(twin, agents=agents, traffic=traffic)
     return "".join(f"{line}\n" for line in _lines(twin, seen, name, ceremonies, settings, left_out)), left_out
 
@@ -466,8 +466,8 @@ def _lines(
         yield from _agent(agent, fitted)
     if twin.traffic:
         yield "traffic:"
-        for one in twin.traffic:
-            yield from _traffic_lines(one)
+        for source in twin.traffic:
+            yield from _traffic_lines(source)
     if ceremonies is not None:
         yield f"ceremonies: {value_text(ceremonies)}  # the traffic above is without their requests"
     yield from _people_lines(twin.people)

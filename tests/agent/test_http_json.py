@@ -65,7 +65,7 @@ async def test_a_task_is_started_read_listed_and_canceled_in_each_form(env: Env,
     status, again = await asked(env, "GET", f"{base}/tasks/{task['id']}?historyLength=0", headers)
     assert (status, again) == (200, {name: value for name, value in task.items() if name != "history"})
     status, page = await asked(env, "GET", f"{base}/tasks?contextId={task['contextId']}&pageSize=1", headers)
-    assert (status, [one["id"] for one in page["tasks"]], page["totalSize"]) == (200, [task["id"]], 1)
+    assert (status, [task["id"] for task in page["tasks"]], page["totalSize"]) == (200, [task["id"]], 1)
     base, headers, body = spelled(version, "500", "slow")
     body["configuration"] = {"returnImmediately": True, "blocking": False}
     _, reply = await asked(env, "POST", f"{base}/message:send", headers, body)
@@ -245,4 +245,4 @@ async def test_every_holder_of_a_key_gets_the_extended_card(start_agent: StartAg
     for path, headers in (("/a2a/extendedAgentCard", V1), ("/a2a/v1/card", {}), ("/card", {})):
         assert (await asked(env, "GET", path, headers))[0] == 401
         status, card = await asked(env, "GET", path, {**headers, "x-api-key": "k"})
-        assert (status, [one["id"] for one in card["skills"]]) == (200, ["open", "secret"])
+        assert (status, [skill["id"] for skill in card["skills"]]) == (200, ["open", "secret"])

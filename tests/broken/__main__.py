@@ -17,8 +17,8 @@ def main() -> None:
     parser.add_argument("--allow-webhook", action="append", default=[], metavar="HOST:PORT")
     options = parser.parse_args()
     if options.mutant_id == "list":
-        for one in MUTANTS:
-            print(f"{one.mutant_id:26} {one.row}  {one.title}{f' ({one.incident})' if one.incident else ''}")
+        for bad in MUTANTS:
+            print(f"{bad.mutant_id:26} {bad.row}  {bad.title}{f' ({bad.incident})' if bad.incident else ''}")
         return
     healthy = signed(reference_agent(allow_webhook=tuple(options.allow_webhook)))
     mutant(options.mutant_id).make(healthy).serve(port=options.port)

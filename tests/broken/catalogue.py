@@ -21,7 +21,7 @@ MUTANTS: tuple[Mutant, ...] = (
 
 def mutant(mutant_id: str) -> Mutant:
     """The broken agent of that id. Raises SystemExit if there is none."""
-    for one in MUTANTS:
-        if one.mutant_id == mutant_id:
-            return one
+    for mutant in MUTANTS:
+        if mutant.mutant_id == mutant_id:
+            return mutant
     raise SystemExit(f"unknown broken agent {mutant_id!r}; 'python -m tests.broken list' names them all")

@@ -274,7 +274,7 @@ async def test_a_skill_cools_down_at_each_agent_separately_and_to_the_second() -
 async def test_of_two_requests_at_once_the_second_is_refused() -> None:
     async with door(cooldowns_s={"echo": 30.0}) as d:
         both = await asyncio.gather(*(d.dispatcher.submit(asked(f"c-{n}")) for n in range(2)), return_exceptions=True)
-        assert [type(one) for one in both] == [tuple, UnknownTarget]
+        assert [type(result) for result in both] == [tuple, UnknownTarget]
 
 
 async def test_a_request_that_one_agent_refuses_starts_no_cooldown_at_others() -> None:

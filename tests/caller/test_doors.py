@@ -108,7 +108,7 @@ def test_a_token_of_another_kind_is_refused() -> None:
         {"zip": "DEF"},
         {"cty": "JWT"},
     ]
-    tried += [jwt({"alg": "HS256", **one}, key=b"k" * 32) for one in more]
+    tried += [jwt({"alg": "HS256", **claims}, key=b"k" * 32) for claims in more]
     tried += [encoded(b"1\0scout\0c-1") + "." + encoded(hmac.new(b"k" * 32, b"1\0scout\0c-1", hashlib.sha256).digest())]
     assert len(tried) >= 25
     assert [token for token in tried if TOKENS.verify(token) is not None] == []

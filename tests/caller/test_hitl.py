@@ -249,8 +249,8 @@ async def test_one_of_many_answers_at_once_is_used() -> None:
             s.f.tracker.answer(Answer(question_id=s.question.question_id, text=str(n), by=f"p{n}")) for n in range(20)
         ]
         landed = await asyncio.gather(*tries, return_exceptions=True)
-        assert sum(isinstance(one, Question) for one in landed) == 1
-        assert sum(isinstance(one, UnknownTarget) for one in landed) == 19
+        assert sum(isinstance(result, Question) for result in landed) == 1
+        assert sum(isinstance(result, UnknownTarget) for result in landed) == 19
         outcome = await s.f.tracker.wait(cid)
         (response,) = s.said("response")
         assert outcome.text == f"went with {response['decidedBy'][1:]}"

@@ -393,7 +393,7 @@ async def test_on_a_disk_two_programs_do_not_create_one_ceremony_twice(tmp_path:
     made = await asyncio.gather(
         *(s.create(NEW, created_by=f"o{n}") for n, s in enumerate(stores)), return_exceptions=True
     )
-    assert sorted(type(one).__name__ for one in made) == ["CeremonyExists"] * 7 + ["StoredCeremony"]
+    assert sorted(type(result).__name__ for result in made) == ["CeremonyExists"] * 7 + ["StoredCeremony"]
     ((path, _digest),) = (
         (s.path, s.digest) for s in await DiskFiles().listing(tmp_path / "ceremonies", suffixes=("",))
     )

@@ -57,8 +57,8 @@ def holds(
     **settings: Any,
 ) -> dict[str, str]:
     health = FleetHealth()
-    for one in outcomes:
-        health.fold(one)
+    for outcome in outcomes:
+        health.fold(outcome)
     known = conditions or {"quinn": Condition(reachable=True)}
     found = what_holds(
         AlertSettings(channels=("ops",), **settings),

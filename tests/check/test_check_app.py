@@ -60,7 +60,7 @@ async def called(*words: str) -> int:
 
 
 def verdicts(report: Report) -> dict[str, Verdict]:
-    return {one.requirement.id: one.verdict for one in report.findings}
+    return {finding.requirement.id: finding.verdict for finding in report.findings}
 
 
 def processes() -> list[str]:

@@ -25,7 +25,7 @@ def test_a_sarif_log_fits_the_schema_and_has_each_failure_with_its_rule_level_an
     log = run_in(FORMATS["sarif"](report(PASS, SHOULD, MUST, UNTESTED, MOOT)))
     rules = [rule["id"] for rule in log["tool"]["driver"]["rules"]]
     assert all(rule["fullDescription"]["text"] for rule in log["tool"]["driver"]["rules"]), "GitHub requires it"
-    results = {rules[one["ruleIndex"]]: one for one in log["results"]}
+    results = {rules[result["ruleIndex"]]: result for result in log["results"]}
     assert {rule: one["level"] for rule, one in results.items()} == {"P-17": "error", "C-02": "warning"}
     place = results["C-02"]["locations"][0]
     assert place["physicalLocation"]["artifactLocation"]["uri"] == "agents.yaml"
@@ -72,7 +72,7 @@ PASSED_THERE = OtherSide.of(report(found("P-17", Verdict.PASS), found("C-02", Ve
 
 def test_a_row_that_fails_on_one_side_only_fails_the_comparison() -> None:
     compared = compare(report(MUST, SHOULD, PASS, UNTESTED), PASSED_THERE)
-    assert [one[0].key for one in compared.worse] == ["P-17@0.3"]
+    assert [pair[0].key for pair in compared.worse] == ["P-17@0.3"]
     assert compared.better == ()
     assert compared.same == 3
     assert exit_code(compared.report, strict=True) is Exit.FAILED
@@ -87,7 +87,7 @@ def test_rows_that_fail_on_both_sides_are_accepted() -> None:
 def test_a_comparison_names_better_rows_and_dialects_of_one_side() -> None:
     here = report(found("C-02", Verdict.PASS, "any"), found("T-01", Verdict.PASS, "1.0"))
     compared = compare(here, PASSED_THERE)
-    assert [one[0].key for one in compared.better] == ["C-02"]
+    assert [pair[0].key for pair in compared.better] == ["C-02"]
     assert (dict(compared.only_here), dict(compared.only_there)) == ({"1.0": 1}, {"0.3": 3})
     assert joined(compared.lines()).startswith("NOT WORSE")
 

@@ -96,7 +96,10 @@ async def test_the_tenant_on_the_card_is_sent_with_each_call(name: str) -> None:
         return False
 
     def of_blue(card: dict[str, Any]) -> dict[str, Any]:
-        return {**card, "supportedInterfaces": [{**one, "tenant": "blue"} for one in card["supportedInterfaces"]]}
+        return {
+            **card,
+            "supportedInterfaces": [{**interface, "tenant": "blue"} for interface in card["supportedInterfaces"]],
+        }
 
     def make(runtime: Runtime) -> App:
         agent = reference_agent(runtime=runtime)

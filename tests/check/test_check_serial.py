@@ -74,11 +74,11 @@ async def checked(seed: int = 0, rows: tuple[str, ...] = (), **broken: Any) -> R
 
 
 def verdicts(report: Report) -> dict[str, str]:
-    return {one.key: one.verdict.value for one in report.findings}
+    return {finding.key: finding.verdict.value for finding in report.findings}
 
 
 def failed(report: Report) -> set[str]:
-    return {one.requirement.id for one in report.of(Verdict.FAIL)}
+    return {finding.requirement.id for finding in report.of(Verdict.FAIL)}
 
 
 async def test_an_agent_that_does_one_task_at_a_time_gets_the_same_verdicts_in_every_order() -> None:
@@ -126,7 +126,7 @@ async def test_a_row_that_times_out_alone_too_is_repeated_three_times_at_most() 
             requirements=rows,
             progress=lambda _done, _all, found: done.append(found),
         )
-    applicable = sum(one.verdict is not Verdict.NOT_APPLICABLE for one in report.findings)
+    applicable = sum(finding.verdict is not Verdict.NOT_APPLICABLE for finding in report.findings)
     assert {"P-15", "P-24", "P-26"} <= failed(report)
     assert len(done) == applicable + SAME_MAX
 

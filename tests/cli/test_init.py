@@ -180,7 +180,7 @@ def test_credentials_that_belong_together_are_one_entry() -> None:
     agent = read(security_schemes=schemes, security=({"k": [], "b": []},))
     text = agents_yaml([agent]).replace("# auth:", "auth:")
     (entry,) = parse_fleet(text, env={"SCOUT_API_KEY": "s", "SCOUT_TOKEN": "s"}).agents
-    assert [one.scheme for one in entry.credentials] == ["apiKey", "bearer"]
+    assert [credential.scheme for credential in entry.credentials] == ["apiKey", "bearer"]
     assert is_answered(requested_schemes(agent.card), entry.credentials)
     assert not is_answered(requested_schemes(agent.card), entry.credentials[:1])
 
@@ -379,8 +379,8 @@ async def test_an_agent_without_a_card_and_its_requirements_are_reported(shell: 
         done = await shell.arun("-o", "json", "init", url, agent)
     assert done.returncode == 3
     told = json.loads(done.stdout)
-    assert [one["name"] for one in told["agents"]] == ["scout"]
-    assert [one["url"] for one in told["notRead"]] == [url]
+    assert [agent["name"] for agent in told["agents"]] == ["scout"]
+    assert [agent["url"] for agent in told["notRead"]] == [url]
     text = (shell.home / "agents.yaml").read_text()
     assert 'dialect: "0.3"' in text
     assert "\x1b" not in text + done.stderr + done.stdout

@@ -52,7 +52,7 @@ async def test_tasks_of_a_killed_hub_are_read_answered_cancelled_and_streamed_at
 
         async def clients(base: str) -> list[AgentClient]:
             made = [AgentClient(base, dialect=dialect, headers={"x-api-key": key}) for dialect in DIALECTS]
-            return [await stack.enter_async_context(one) for one in made]
+            return [await stack.enter_async_context(result) for result in made]
 
         begun = []
         for first in await clients(bases[0]):

@@ -76,7 +76,7 @@ async def test_only_one_of_several_hubs_with_keys_of_their_own_starts(
 ) -> None:
     starts = [share(place, f"of {n}", one, hub=f"hub {n}") for n, one in enumerate(sealing)]
     results = await asyncio.gather(*starts, return_exceptions=True)
-    refused = [one for one in results if isinstance(one, ConfigError)]
+    refused = [result for result in results if isinstance(result, ConfigError)]
     assert (len(refused), len(results)) == (1, 2), results
     assert VARIABLE in str(refused[0].hint)
 

@@ -84,7 +84,9 @@ def test_a_signature_that_is_lost_or_broken_breaks_callers(before: CardProof, no
 
 
 def test_two_deployments_of_one_agent_are_equal_and_an_interface_elsewhere_is_not() -> None:
-    there = [{**one, "url": one["url"].replace("agent", "staging")} for one in CARD["supportedInterfaces"]]
+    there = [
+        {**interface, "url": interface["url"].replace("agent", "staging")} for interface in CARD["supportedInterfaces"]
+    ]
     staging = promise("https://staging.example", supportedInterfaces=there)
     assert promise().changes_to(staging) == ()
     assert promise().changes_to(promise(supportedInterfaces=there))

@@ -54,15 +54,15 @@ def left_open(*answers: Any, pause_s: float = 0.0, then: tuple[Any, ...] = (), k
 
     def answer(body: dict[str, Any]) -> StreamingResponse:
         async def frames() -> AsyncIterator[bytes]:
-            for one in answers:
-                yield b"data: " + json.dumps(envelope(one, body)).encode() + b"\n\n"
+            for answer in answers:
+                yield b"data: " + json.dumps(envelope(answer, body)).encode() + b"\n\n"
             waited = 0.0
             while not then or waited < pause_s:
                 await asyncio.sleep(keepalive_s)
                 waited += keepalive_s
                 yield b": keep-alive\n\n"
-            for one in then:
-                yield b"data: " + json.dumps(envelope(one, body)).encode() + b"\n\n"
+            for event in then:
+                yield b"data: " + json.dumps(envelope(event, body)).encode() + b"\n\n"
 
         return StreamingResponse(frames(), media_type="text/event-stream")
 

@@ -63,7 +63,7 @@ async def test_the_card_verb_shows_required_credentials_and_whether_they_are_con
     async with Peer(case("07")) as peer:
         shell = Shell(tmp_path, env={"FUNC_KEY": "sesame"})
         bare = (await asyncio.to_thread(shell.json, "card", peer.base))["credentials"]
-        assert ([[one["place"], one["key"]] for one in bare["requested"][0]], bare["answered"]) == (
+        assert ([[scheme["place"], scheme["key"]] for scheme in bare["requested"][0]], bare["answered"]) == (
             [["header", "x-functions-key"]],
             False,
         )
@@ -76,7 +76,7 @@ async def test_the_card_verb_shows_required_credentials_and_whether_they_are_con
         assert "x-functions-key" in begun.stderr
         written = (tmp_path / "agents.yaml").read_text().replace("# auth:", "auth:")
         (agent,) = parse_fleet(written, env={"FIELD_AGENT_API_KEY": "s"}).agents
-        assert [one.header for one in agent.credentials] == ["x-functions-key"]
+        assert [credential.header for credential in agent.credentials] == ["x-functions-key"]
 
 
 async def test_the_card_verb_reports_a_scheme_that_fleetsim_cannot_send(tmp_path: Path) -> None:

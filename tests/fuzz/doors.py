@@ -156,8 +156,10 @@ def text(data: bytes) -> bool:
         assert len(left) <= limit
         assert neutralise(left, limit=limit, lines=lines) == left
         allowed = {"\n", "\t"} if lines else set()
-        for one in left:
-            assert one in allowed or unicodedata.category(one) not in {"Cc", "Cf", "Cs", "Zl", "Zp"}, hex(ord(one))
+        for socket_ in left:
+            assert socket_ in allowed or unicodedata.category(socket_) not in {"Cc", "Cf", "Cs", "Zl", "Zp"}, hex(
+                ord(socket_)
+            )
     assert "\n" not in one_line(said)
     return left == said
 

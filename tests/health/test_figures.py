@@ -46,8 +46,8 @@ def test_without_times_there_is_no_percentile() -> None:
 
 def times_of(seconds: list[float]) -> Percentiles:
     times = Percentiles()
-    for one in seconds:
-        times.add(one)
+    for second in seconds:
+        times.add(second)
     return times
 
 

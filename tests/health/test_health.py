@@ -37,8 +37,8 @@ def outcome(n: int = 0, *, ago_s: float = 60, success: bool = True, **changes: A
 
 def folded(*outcomes: Outcome, **settings_: Any) -> FleetHealth:
     health = FleetHealth(**settings_)
-    for one in outcomes:
-        health.fold(one)
+    for outcome in outcomes:
+        health.fold(outcome)
     return health
 
 

@@ -55,8 +55,8 @@ def recount(outcomes: Sequence[Outcome], now: datetime) -> OutcomeStats:
     times = sorted(o.duration_ms if o.agent_ms is None else o.agent_ms for o in answered)
     sure = [o.confidence for o in mine if o.confidence is not None]
     buckets: list[list[Outcome]] = [[] for _ in range(16)]
-    for one in answered:
-        buckets[min(int((one.ended_at - now + DAY) / (DAY / 16)), 15)].append(one)
+    for ended in answered:
+        buckets[min(int((ended.ended_at - now + DAY) / (DAY / 16)), 15)].append(ended)
     return OutcomeStats(
         total_outcomes=len(mine),
         answered_outcomes=len(answered),

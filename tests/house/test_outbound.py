@@ -52,7 +52,7 @@ def _found(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         for name in names:
-            if any(name == one or name.startswith(f"{one}.") for one in DIALLING | STARTING):
+            if any(name == call or name.startswith(f"{call}.") for call in DIALLING | STARTING):
                 yield name
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CALLS:
             yield f"{ast.unparse(node.func)}()"

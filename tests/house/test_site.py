@@ -18,8 +18,8 @@ def _places(nav: Any) -> Iterator[str]:
     if isinstance(nav, str):
         yield nav
     else:
-        for one in nav.values() if isinstance(nav, dict) else nav:
-            yield from _places(one)
+        for part in nav.values() if isinstance(nav, dict) else nav:
+            yield from _places(part)
 
 
 def test_each_page_has_one_place_in_the_navigation() -> None:

@@ -566,7 +566,7 @@ async def test_an_agent_behind_a_hub_sees_the_hubs_on_the_way_in_header_and_meta
         await asyncio.sleep(1)
         await client(t, "0.3").send_task("go", metadata={"skillHint": "tell", "fleetsim.hubs": ["h1", "h2"]})
         assert len(told) >= 2
-        assert all(one == ["h1", "h2", KEYS.hub_id] for one in told)
+        assert all(hubs == ["h1", "h2", KEYS.hub_id] for hubs in told)
         told.clear()
         (cid,) = await t.remote.submit({"text": "x", "skill": "tell"})
         await t.hub.tracker.wait(cid)
@@ -635,8 +635,8 @@ async def test_streams_and_waiting_calls_end_with_the_hub_and_the_task_does_not(
         assert stayed.state is TaskState.WORKING
         (task_id,) = {event.task.task_id for event in heard if isinstance(event, Snapshot)}
         await t.restart()
-        for one in (task_id, stayed.task_id):
-            assert (await until(agent, one, TaskState.COMPLETED)).text == "at last"
+        for task in (task_id, stayed.task_id):
+            assert (await until(agent, task, TaskState.COMPLETED)).text == "at last"
 
 
 # a kill during a task: the disk has the state of a moment before

@@ -134,9 +134,9 @@ async def test_both_hubs_list_the_tasks_of_both_in_one_order_page_by_page(server
         assert isinstance(page, TaskPage)
         assert (len(page.tasks), page.total_size) == (3, 4)
         rest = await second.call(ListTasks(page_size=3, page_token=page.next_page_token))
-        assert {one.task_id for one in (*page.tasks, *rest.tasks)} == {task.task_id for task in tasks}
+        assert {item.task_id for item in (*page.tasks, *rest.tasks)} == {task.task_id for task in tasks}
         of_one = await second.call(ListTasks(context_id=tasks[0].context_id))
-        assert [one.task_id for one in of_one.tasks] == [tasks[0].task_id]
+        assert [item.task_id for item in of_one.tasks] == [tasks[0].task_id]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -238,7 +238,7 @@ async def test_webhooks_of_a_task_are_kept_at_any_hub(
         assert push.config.url == url
         for agent in (first, second):
             listed = await agent.list_push(task.task_id)
-            assert [(one.config.config_id, one.config.url) for one in listed] == [(push.config.config_id, url)]
+            assert [(push_.config.config_id, push_.config.url) for push_ in listed] == [(push.config.config_id, url)]
             assert (await agent.get_push(task.task_id, push.config.config_id)).config.token is None
         with pytest.raises(InvalidParams):
             await second.set_push(task.task_id, PushConfig(url="http://10.0.0.1/hook"))

@@ -93,7 +93,7 @@ async def test_a_question_in_data_arrives_with_its_data_and_accepts_data(dialect
         agent = client(t, dialect)
         task = await begun(agent, message("go", skill))
         waiting = await until(agent, task.task_id, TaskState.INPUT_REQUIRED)
-        forms = [part.data for one in waiting.artifacts for part in one.parts if isinstance(part, DataPart)]
+        forms = [part.data for artifact in waiting.artifacts for part in artifact.parts if isinstance(part, DataPart)]
         assert FORM in forms
         await agent.call(given({"amount": 0}, task.task_id))
         await asyncio.sleep(5)

@@ -27,7 +27,7 @@ async def test_an_agent_makes_changes_pauses_fires_and_deletes_its_ceremony() ->
         quinn = t.agents_client(QUINN)
         row = await quinn.create_ceremony("quinn.sweep", **KEYS)
         assert (row["createdBy"], row["enabled"], row["targets"]) == ("quinn", True, ["quinn"])
-        assert [one["id"] for one in await quinn.ceremonies()] == ["quinn.sweep"]
+        assert [ceremony["id"] for ceremony in await quinn.ceremonies()] == ["quinn.sweep"]
         run_id = await quinn.run_ceremony("quinn.sweep")
         await asyncio.sleep(5)
         assert [(run["runId"], run["status"]) for run in await quinn.ceremony_runs("quinn.sweep")] == [

@@ -227,7 +227,7 @@ async def test_a_model_sends_files_and_data_and_gets_those_of_the_answer() -> No
         for index in (1, 2, 3):
             assert f"part {index}" in told.text or f"data {index}" in told.text
         content = await ava.call("wait_for_task", {"correlationId": cid, "part": 1})
-        assert [content_of(one.raw or "") for one in content.files] == [BYTES]
+        assert [content_of(file.raw or "") for file in content.files] == [BYTES]
         assert json.loads(await whole(t, cid, part=2)) == DATA
         assert await whole(t, cid, part=3) == "é,1\n" * 20_000
         missing = await ava.call("wait_for_task", {"correlationId": cid, "part": 4})

@@ -155,8 +155,8 @@ async def test_polls_calls_and_webhooks_are_counted_like_on_the_network() -> Non
         (cid,) = await t.remote.submit({"text": "hi", "skill": "ponder", "targets": ["vera"]})
         await t.hub.tracker.wait(cid)
         now = await scraped(t)
-        polls = [one for one in t.network.seen if "vera" in one.url and one.rpc_method in {"tasks/get", "GetTask"}]
-        told = [one for one in t.network.seen if "/api/a2a/callback/" in one.url]
+        polls = [call for call in t.network.seen if "vera" in call.url and call.rpc_method in {"tasks/get", "GetTask"}]
+        told = [call for call in t.network.seen if "/api/a2a/callback/" in call.url]
     assert now["fleetsim_calls_total{agent=vera,operation=get,result=ok}"] == len(polls) > 10
     assert now["fleetsim_calls_total{agent=vera,operation=send,result=ok}"] == 2
     assert now["fleetsim_poll_lateness_seconds_count{}"] == len(polls)

@@ -54,8 +54,8 @@ async def test_every_door_reports_the_agents_interfaces_and_sends_nothing(bindin
             assert f"{binding} {version}" in said
         report = await run_check(Target(url=URL), t.runtime)
         assert report.dialects == ()
-        beside_the_card = [one for one in report.findings if one.requirement.section != "Agent card"]
-        assert {one.verdict for one in beside_the_card} <= {Verdict.NOT_TESTED, Verdict.NOT_APPLICABLE}
-        failed = {one.requirement.id for one in report.of(Verdict.FAIL)}
+        beside_the_card = [finding for finding in report.findings if finding.requirement.section != "Agent card"]
+        assert {finding.verdict for finding in beside_the_card} <= {Verdict.NOT_TESTED, Verdict.NOT_APPLICABLE}
+        failed = {finding.requirement.id for finding in report.of(Verdict.FAIL)}
         assert failed <= {"C-02", "C-08", "C-09", "C-10"}, "what every card should have, wherever its agent is called"
     assert agent.seen == []

@@ -53,11 +53,11 @@ def test_the_document_has_every_endpoint_with_its_body() -> None:
         for path, methods in document()["paths"].items()
         for method, told in methods.items()
     }
-    assert set(found) == {(one.method, one.path.replace(":path}", "}")) for one in ENDPOINTS}
-    for one in ENDPOINTS:
-        told = found[one.method, one.path.replace(":path}", "}")]
-        assert ("requestBody" in told) == (one.body is not None)
-        assert set(told["responses"]) == {*map(str, one.statuses), "default"}
+    assert set(found) == {(endpoint.method, endpoint.path.replace(":path}", "}")) for endpoint in ENDPOINTS}
+    for endpoint in ENDPOINTS:
+        told = found[endpoint.method, endpoint.path.replace(":path}", "}")]
+        assert ("requestBody" in told) == (endpoint.body is not None)
+        assert set(told["responses"]) == {*map(str, endpoint.statuses), "default"}
 
 
 @pytest.mark.parametrize("key", [KEY, QUINN, "", "wrong"])

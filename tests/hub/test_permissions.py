@@ -43,18 +43,18 @@ async def _begun(t: LocalHub, path: str, key: str) -> int:
 
 
 def test_every_route_has_its_row_and_every_row_its_route() -> None:
-    names = {one.name for one in ENDPOINTS}
+    names = {endpoint.name for endpoint in ENDPOINTS}
     assert len(names) == len(ENDPOINTS), "two operations of one name"
-    assert len({of(one) for one in ENDPOINTS}) == len(ENDPOINTS)
-    assert all(endpoints_at(example(one))[one.method] is one for one in ENDPOINTS)
-    assert all(one.own for one in ENDPOINTS if one.who is Who.AGENT), "how far an agent's key goes"
-    assert not any(one.own for one in ENDPOINTS if one.who is not Who.AGENT)
+    assert len({of(endpoint) for endpoint in ENDPOINTS}) == len(ENDPOINTS)
+    assert all(endpoints_at(example(endpoint))[endpoint.method] is endpoint for endpoint in ENDPOINTS)
+    assert all(endpoint.own for endpoint in ENDPOINTS if endpoint.who is Who.AGENT), "how far an agent's key goes"
+    assert not any(endpoint.own for endpoint in ENDPOINTS if endpoint.who is not Who.AGENT)
 
 
 async def test_the_application_has_exactly_the_routes_of_the_table() -> None:
     async with local_hub(worker()) as t:
         routes = {(method, route.path) for route in Api(t.hub).routes() for method in route.methods or ()}
-        table = {(one.method, one.path) for one in ENDPOINTS if one.who is not Who.TOKEN}
+        table = {(endpoint.method, endpoint.path) for endpoint in ENDPOINTS if endpoint.who is not Who.TOKEN}
         assert {found for found in routes if found[0] != "HEAD"} == table
 
 

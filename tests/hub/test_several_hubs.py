@@ -101,7 +101,7 @@ async def pair(
         runtime: Runtime = await stack.enter_async_context(running_runtime(seed=1))
         keys = HubKeys.fresh(runtime.ids)
         listeners = [listen("127.0.0.1", 0) for _ in range(2)]
-        urls = tuple(f"http://127.0.0.1:{one.getsockname()[1]}" for one in listeners)
+        urls = tuple(f"http://127.0.0.1:{listener.getsockname()[1]}" for listener in listeners)
         calls: list[str] = []
         agent_url = await stack.enter_async_context(agent(calls, urls).serving())
         hubs: list[Hub] = []
@@ -166,7 +166,7 @@ async def test_both_hubs_have_the_same_health_and_the_same_events_in_one_order(s
         await asyncio.gather(submit(0), submit(1))
 
         async def counted() -> bool:
-            totals = [(await one.get("/health"))["totalOutcomes"] for one in fleet.remote]
+            totals = [(await client.get("/health"))["totalOutcomes"] for client in fleet.remote]
             return totals == [20, 20]
 
         await fleet.until(counted)
@@ -205,7 +205,7 @@ async def test_the_screen_of_each_hub_has_the_events_and_the_hubs_of_the_fleet(s
     async with pair(server, "screen") as fleet:
         for at in (0, 1):
             async with live_feed(fleet.hubs[at]) as feed:
-                waiting = {(await one.submit({"text": "hi", "skill": "echo"}))[0] for one in fleet.remote}
+                waiting = {(await client.submit({"text": "hi", "skill": "echo"}))[0] for client in fleet.remote}
                 async with asyncio.timeout(SOON_S):
                     async for batch in feed:
                         waiting -= {event.correlation_id for event in batch if isinstance(event, OutcomeDecided)}

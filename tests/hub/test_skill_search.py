@@ -34,7 +34,7 @@ def skill(skill_id: str, description: str = "", *tags: str) -> AgentSkill:
 def found(
     query: SkillQuery, *views: AgentView, done: tuple[Any, ...] = (), **conditions: Condition
 ) -> list[FoundSkill]:
-    known = {one.entry.name: conditions.get(one.entry.name, Condition(reachable=True)) for one in views}
+    known = {view.entry.name: conditions.get(view.entry.name, Condition(reachable=True)) for view in views}
     return list(find_skills(query, views, folded(*done).snapshot(NOW, known)))
 
 
@@ -77,7 +77,7 @@ def test_one_effect_must_match_the_whole_query() -> None:
     agent = view("ava", skill("trade"), effects={"trade": mixed})
     assert found(SkillQuery(domain="board", direction="decrease"), agent) == []
     (row,) = found(SkillQuery(direction="decrease"), agent)
-    assert [one.domain for one in row.effects] == ["shop"]
+    assert [effect.domain for effect in row.effects] == ["shop"]
 
 
 def test_declared_confidence_decides_without_measured_success() -> None:

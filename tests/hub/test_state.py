@@ -43,11 +43,11 @@ async def test_the_state_is_the_same_as_each_list_of_the_hub() -> None:
             await hub.get("/inbox"),
         )
         figures = {row["agentName"]: row for row in health["agents"]}
-        assert [one.name for one in state.agents] == list(figures) == ["quinn", "ava"]
-        for one in state.agents:
-            row = figures[one.name]
-            assert (one.health, one.why) == (row["health"], row["why"])
-            assert to_json(one.figures) == {key: row[key] for key in to_json(OutcomeStats())}
+        assert [agent.name for agent in state.agents] == list(figures) == ["quinn", "ava"]
+        for agent in state.agents:
+            row = figures[agent.name]
+            assert (agent.health, agent.why) == (row["health"], row["why"])
+            assert to_json(agent.figures) == {key: row[key] for key in to_json(OutcomeStats())}
         assert state.figures is not None
         assert state.figures.total.total_outcomes == health["totalOutcomes"] == 3
         assert sum(cell.outcomes for cell in state.figures.trend) == 3
@@ -92,10 +92,10 @@ async def test_an_agents_key_sees_its_own_requests_and_ceremonies_and_no_figures
         assert [row["id"] for row in state.ceremonies] == ["ava.own"]
         assert {event.correlation_id for row in state.events if (event := from_wire(row))} <= {*own, None}
         agents = await ava.list_agents()
-        assert [(one.name, one.health, [*one.card.skills]) for one in state.agents] == [
+        assert [(agent.name, agent.health, [*agent.card.skills]) for agent in state.agents] == [
             (row["name"], row["health"], row["skills"]) for row in agents
         ]
-        assert {(one.figures.total_outcomes, one.card.url) for one in state.agents} == {(0, "")}
+        assert {(agent.figures.total_outcomes, agent.card.url) for agent in state.agents} == {(0, "")}
         assert (state.hubs, state.channels, state.rejected, state.limits) == ((), (), (), ())
 
 

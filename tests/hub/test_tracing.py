@@ -137,7 +137,11 @@ async def test_a_collector_on_loopback_gets_one_trace_of_the_hub_and_of_an_agent
     async def take(request: Request) -> Response:
         said = ExportTraceServiceRequest.FromString(await request.body())
         for resource in said.resource_spans:
-            service = next(one.value.string_value for one in resource.resource.attributes if one.key == "service.name")
+            service = next(
+                attribute.value.string_value
+                for attribute in resource.resource.attributes
+                if attribute.key == "service.name"
+            )
             got.extend((service, span) for scope in resource.scope_spans for span in scope.spans)
         return Response(ExportTraceServiceResponse().SerializeToString(), media_type="application/x-protobuf")
 
@@ -314,7 +318,7 @@ async def test_without_tracing_no_header_is_added() -> None:
     async with local_hub(agent) as t:
         await asyncio.sleep(1)
         await asked(t, ("traceparent", ASKED))
-        assert not [one for one in t.network.seen if "callback" in one.url and "traceparent" in one.request.headers]
+        assert not [call for call in t.network.seen if "callback" in call.url and "traceparent" in call.request.headers]
     assert heard == [""]
 
 

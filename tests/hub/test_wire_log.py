@@ -92,7 +92,7 @@ async def test_the_size_of_the_wire_log_is_bounded() -> None:
     for _ in range(50):
         entry, _ = log.begin("max", "POST", "http://max.example/", {}, b"x" * 10 * BODY_BYTES_MAX)
     assert (len(entry.body), entry.body_size) == (BODY_BYTES_MAX, 10 * BODY_BYTES_MAX)
-    assert sum(len(one.body) for one in log.read("max")) <= AGENT_BYTES_MAX
+    assert sum(len(entry.body) for entry in log.read("max")) <= AGENT_BYTES_MAX
 
 
 @pytest.mark.parametrize(

@@ -51,10 +51,12 @@ def main() -> int:
     report = json.loads(done.stdout)
     wrong = 0
     for expected in APP_ROWS:
-        found = [one for one in report["findings"] if one["id"] == expected.row]
-        right = [one["verdict"] == expected.verdict and expected.says in (one["reason"] or "") for one in found]
+        found = [finding for finding in report["findings"] if finding["id"] == expected.row]
+        right = [
+            finding["verdict"] == expected.verdict and expected.says in (finding["reason"] or "") for finding in found
+        ]
         wrong += not (right and all(right))
-        said = "; ".join(f"{one['verdict']} {one['reason'] or ''}".strip() for one in found)
+        said = "; ".join(f"{finding['verdict']} {finding['reason'] or ''}".strip() for finding in found)
         print(f"{'ok' if right and all(right) else 'FAILED'} {expected.row}: {said}")
     print(f"{APP_TITLE}: {len(APP_ROWS) - wrong} of {len(APP_ROWS)} verdicts as expected")
     return 1 if wrong else 0

@@ -67,9 +67,9 @@ def main(peer: str, *options: str) -> int:
     words = [*command(checked.env, ready(checked.env), "server"), *checked.words]
     with server(words, extra, LOGS / f"check-{peer}-server.log") as url:
         found = asyncio.run(all_rows(url, checked))
-    for one in found:
-        tell(one)
-    wrong = sum(bool(one.wrong) for one in found)
+    for finding in found:
+        tell(finding)
+    wrong = sum(bool(finding.wrong) for finding in found)
     took_s = time.monotonic() - started
     print(f"{checked.title}: {len(found) - wrong} of {len(found)} verdicts as expected, {took_s:.0f} s")
     if "--record" in options and not wrong:
@@ -118,7 +118,11 @@ def tell(found: Found) -> None:
 def write(peer: str, url: str, found: list[Found]) -> None:
     """Keep the exchanges."""
     EVIDENCE.mkdir(exist_ok=True)
-    rows = {one.expected.row: {"listener": one.listener, "calls": one.calls} for one in found if one.expected.kept}
+    rows = {
+        finding.expected.row: {"listener": finding.listener, "calls": finding.calls}
+        for finding in found
+        if finding.expected.kept
+    }
     lines = [f" {json.dumps(row)}: {json.dumps(kept, sort_keys=True)}" for row, kept in rows.items()]
     text = f'{{"url": {json.dumps(url)}, "rows": {{\n' + ",\n".join(lines) + "\n}}\n"
     (EVIDENCE / f"{peer}.json").write_text(text, encoding="utf-8")

@@ -86,7 +86,7 @@ class Recorder:
 
     def hear(self, arrivals: Sequence[ReceivedWebhook]) -> None:
         """Put each webhook beside the last request that had begun when it came."""
-        for arrival in sorted(arrivals, key=lambda one: one.at):
+        for arrival in sorted(arrivals, key=lambda event: event.at):
             place = max((n for n, began in enumerate(self._begun) if began <= arrival.at), default=0)
             heads = {name: value for name, value in arrival.headers.items() if name in KEPT_OF_HOOKS}
             self.calls[place].setdefault("hooks", []).append(

@@ -62,8 +62,8 @@ async def test_open_requests_are_paged_once_each_even_if_others_move_or_end_mean
         await ledger.close(outcome("c-1"))
         pages = []
         async for page in ledger.open_pages(page=2):
-            pages.append([one.request.correlation_id for one in page])
-            await ledger.update(*(replace(one, phase=Phase.ACCEPTED, task=task()) for one in page))
+            pages.append([row.request.correlation_id for row in page])
+            await ledger.update(*(replace(row, phase=Phase.ACCEPTED, task=task()) for row in page))
             if len(pages) == 1:
                 await ledger.close(outcome("c-0"))
                 await ledger.close(outcome("c-4"))

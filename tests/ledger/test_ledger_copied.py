@@ -157,7 +157,7 @@ async def test_a_backup_is_one_plain_file_of_one_moment_though_the_ledger_is_wri
     assert file.stat().st_mode & 0o777 == 0o600
     file.parent.chmod(0o500)
     async with read_ledger(file) as kept:
-        assert [one.claim.run_id for one in await kept.runs()] == ["r-0"]
+        assert [run.claim.run_id for run in await kept.runs()] == ["r-0"]
 
 
 @pytest.mark.parametrize("restoring", [False, True])

@@ -280,7 +280,7 @@ async def test_a_hub_that_stops_in_the_middle_of_a_message_loses_its_requests(se
             async with asyncio.timeout(10):
                 while not (taken := await other.take_over()):  # noqa: ASYNC110 - the lease has no event
                     await asyncio.sleep(0.1)
-            assert [one.request.correlation_id for one in taken.requests] == ["c-1"]
+            assert [request.request.correlation_id for request in taken.requests] == ["c-1"]
             with pytest.raises(NotAccepting):
                 await write
 
@@ -330,7 +330,7 @@ async def test_requests_are_taken_over_although_their_rows_could_not_be_read_at_
             await blocker.execute("LOCK TABLE webhooks IN ACCESS EXCLUSIVE MODE")
             with pytest.raises(NotAccepting):
                 await other.take_over()
-        assert [one.request.correlation_id for one in (await other.take_over()).requests] == ["c-1"]
+        assert [request.request.correlation_id for request in (await other.take_over()).requests] == ["c-1"]
         assert not await other.take_over()
     await blocker.close()
 
@@ -354,7 +354,7 @@ async def test_a_take_over_is_void_if_the_lease_is_lost_while_its_rows_are_read(
             await paused.rejoin()
         with pytest.raises(LeaseLost):
             await reading
-        assert [one.request.correlation_id for one in (await survivor.take_over()).requests] == ["c-1"]
+        assert [request.request.correlation_id for request in (await survivor.take_over()).requests] == ["c-1"]
         assert not await paused.take_over()
     await blocker.close()
     await operator.close()
@@ -367,7 +367,7 @@ async def test_a_hub_whose_requests_were_taken_over_writes_nothing_until_it_join
         late.require_lease()
         while not (taken := await other.take_over()).requests:  # noqa: ASYNC110 - the lease lapses by the clock
             await asyncio.sleep(0.05)
-        assert [one.request.correlation_id for one in taken.requests] == ["c-1"]
+        assert [request.request.correlation_id for request in taken.requests] == ["c-1"]
         with pytest.raises(LeaseLost):
             late.require_lease()
         with pytest.raises(LeaseLost):
@@ -394,8 +394,8 @@ async def test_a_hub_that_leaves_passes_its_requests_on_at_once(server: Server) 
             await leaving.close(outcome("c-3"))
             assert not await other.take_over()
         taken = await other.take_over(limit=1)
-        assert [one.request.correlation_id for one in taken.requests] == ["c-1"]
-        assert [one.question for one in taken.questions] == [question("q-1", "c-1")]
+        assert [request.request.correlation_id for request in taken.requests] == ["c-1"]
+        assert [question.question for question in taken.questions] == [question("q-1", "c-1")]
         assert [ended for ended, _ in taken.unannounced] == [outcome("c-3")]
         assert taken.runs == (run(),)
         assert len((await other.take_over()).requests) == 1
@@ -412,7 +412,7 @@ async def test_the_row_of_a_hub_is_deleted_a_day_after_its_end_unless_it_owns_a_
     await operator.execute("UPDATE hubs SET ended_at = ended_at - interval '25 hours'")
     async with open_postgres(place) as joined:
         assert await operator.fetchval("SELECT count(*) FROM hubs WHERE ended_at IS NOT NULL") == 1
-        assert [one.request.correlation_id for one in (await joined.take_over()).requests] == ["c-1"]
+        assert [request.request.correlation_id for request in (await joined.take_over()).requests] == ["c-1"]
     await operator.close()
 
 
@@ -428,7 +428,7 @@ async def test_a_message_reaches_the_owner_until_it_is_discarded(server: Server)
         assert await owner.answer(answer("q-1"), at(6)) is None
         assert await other.passed_on() == ()
         passed = await owner.passed_on()
-        assert [(one.correlation_id, one.kind) for one in passed] == [("c-1", "cancel"), ("c-1", "answer")]
+        assert [(message.correlation_id, message.kind) for message in passed] == [("c-1", "cancel"), ("c-1", "answer")]
         assert passed[1].answer == answer("q-1")
         await owner.discard(passed)
         assert await owner.passed_on() == ()

@@ -26,12 +26,14 @@ async def test_no_statement_scans_a_table_that_grows() -> None:
         listed = await statements(server, 20_000, turns=2)
     finally:
         server.close()
-    assert {one.sql.split(" ", 1)[0] for one in listed} >= {"SELECT", "INSERT", "UPDATE", "DELETE", "WITH"}
-    assert {table for one in listed for table in LARGE if table in one.sql} >= set(LARGE)
-    assert {one.sql: one.scans & set(LARGE) for one in listed if one.scans & set(LARGE) and one.sql != COUNTS} == {}
-    by_owner = [one for one in listed if "hubs.hub" in one.sql and "FROM requests" in one.sql]
+    assert {item.sql.split(" ", 1)[0] for item in listed} >= {"SELECT", "INSERT", "UPDATE", "DELETE", "WITH"}
+    assert {table for item in listed for table in LARGE if table in item.sql} >= set(LARGE)
+    assert {
+        item.sql: item.scans & set(LARGE) for item in listed if item.scans & set(LARGE) and item.sql != COUNTS
+    } == {}
+    by_owner = [item for item in listed if "hubs.hub" in item.sql and "FROM requests" in item.sql]
     assert by_owner
-    assert [one.sql for one in by_owner if "requests_owned" not in one.indexes] == [], "they read all open requests"
+    assert [item.sql for item in by_owner if "requests_owned" not in item.indexes] == [], "they read all open requests"
 
 
 async def test_a_write_about_a_request_reads_no_other_request_of_its_hub() -> None:

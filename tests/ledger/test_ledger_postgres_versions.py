@@ -72,7 +72,7 @@ async def test_a_hub_that_is_too_old_stops_writing_and_leaves(server: Server, da
         for _ in range(2):
             with pytest.raises(HubTooOld, match=r"99\.1"):
                 await ledger.accept([record("two")])
-        assert [type(one) for one in listener.failed] == [HubTooOld]
+        assert [type(error) for error in listener.failed] == [HubTooOld]
         assert listener.lost == 0
     assert await database.fetchval("SELECT count(*) FROM requests") == 1
     assert await database.fetchval("SELECT count(*) FROM hubs WHERE ended_at IS NULL") == 0

@@ -59,7 +59,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     if kind in PLAIN:
         return PLAIN[kind]
     if origin in {typing.Union, types.UnionType}:
-        return st.one_of([values(one) for one in inner])
+        return st.one_of([values(argument) for argument in inner])
     if origin is tuple:
         return st.lists(values(inner[0]), max_size=3).map(tuple)
     if origin is Mapping:
@@ -67,7 +67,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return st.sampled_from(kind)
     if kind in UNIONS:
-        return st.one_of([values(one) for one in UNIONS[kind]])
+        return st.one_of([values(member) for member in UNIONS[kind]])
     hints = {name: hint for name, hint in typing.get_type_hints(kind).items() if hint != typing.ClassVar[str]}
     return st.deferred(lambda: st.builds(kind, **{name: values(hint) for name, hint in hints.items()}))
 

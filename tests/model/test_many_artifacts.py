@@ -50,7 +50,9 @@ def test_an_update_finds_its_artifact_among_any_number(ids: list[str], steps: li
 def test_many_artifacts_are_a_value_like_a_tuple(count: int) -> None:
     folded = fold(task_of(*map(str, range(count))), update("last", "x"))
     more = fold(fold(folded, update("more", "y")), update("7", "changed"))
-    assert [one.artifact_id for one in folded.artifacts] == [*map(str, range(count)), "last"], "it is not changed"
+    assert [artifact.artifact_id for artifact in folded.artifacts] == [*map(str, range(count)), "last"], (
+        "it is not changed"
+    )
     whole, many = plain(more), more.artifacts
     assert type(whole.artifacts) is tuple is not type(many)
     assert plain(whole) is whole

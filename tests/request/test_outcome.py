@@ -235,7 +235,7 @@ def test_the_past_of_what_we_ended_is_how_its_task_was_seen_last(seen: Task | No
 
 def test_only_a_task_that_does_nothing_by_itself_stands_somehow() -> None:
     stands = {how_it_stands(seen) for seen in (task(C, "a"), task(C, "b"), task(F, "a"), task(I, said="a"))}
-    assert (len(stands), {len(one) for one in stands}) == (4, {24})
+    assert (len(stands), {len(stand) for stand in stands}) == (4, {24})
     assert how_it_stands(task(W, "a")) == ""
 
 

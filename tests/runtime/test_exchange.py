@@ -139,7 +139,7 @@ def test_a_header_with_a_line_break_is_not_written(mark: str) -> None:
 
 @pytest.mark.parametrize(("told", "place"), [([PLACE], PLACE), ([PLACE, PLACE], ""), ([], ""), (["no place"], "")])
 def test_a_caller_names_at_most_one_place_in_a_trace(told: list[str], place: str) -> None:
-    headers = [(b"traceparent", one.encode()) for one in told]
+    headers = [(b"traceparent", place.encode()) for place in told]
     assert traceparent_of(StarletteRequest({"type": "http", "headers": headers})) == place
 
 

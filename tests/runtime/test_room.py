@@ -75,8 +75,8 @@ async def test_slow_large_responses_of_one_owner_delay_no_other_owner() -> None:
     began = asyncio.get_running_loop().time()
     assert await read(room, "quick", Sender()) == LARGE
     assert asyncio.get_running_loop().time() - began == pytest.approx(0.1 * LARGE / PIECE)
-    for one in slow:
-        one.cancel()
+    for body in slow:
+        body.cancel()
     await asyncio.wait(slow)
     assert [room.take("slow") for _ in range(PLACES_PER_OWNER + 1)] == [True] * PLACES_PER_OWNER + [False]
 
@@ -171,7 +171,7 @@ async def test_a_free_place_goes_to_the_longest_waiter_that_may_have_one() -> No
     room.leave("c")
     await asyncio.sleep(1)
     assert order == ["c", "a", "d", "b"]
-    assert all(one.done() for one in queue)
+    assert all(place.done() for place in queue)
 
 
 async def test_a_waiter_that_gives_up_leaves_its_place_to_the_next() -> None:

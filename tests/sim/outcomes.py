@@ -48,7 +48,7 @@ def seen(
     until_s: float | None = None,
     called: ObservedAgent | None = None,
 ) -> Observed:
-    kept = tuple(sorted(outcomes, key=lambda one: one.started_at))
+    kept = tuple(sorted(outcomes, key=lambda outcome: outcome.started_at))
     last = kept[-1].started_at if kept else START
     return Observed(
         source="ledger.db",

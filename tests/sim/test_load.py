@@ -129,7 +129,7 @@ def test_an_agent_that_slows_down_at_an_even_rate_cannot_keep_up(slower: float, 
 
 def test_the_shares_of_all_sides_are_the_whole_response_time() -> None:
     found = load([asked(n / 10, late_s=0.2, took_s=1.0, agent_s=0.7) for n in range(20)])
-    assert sum(one.share for one in found.sides) == pytest.approx(1.0)
+    assert sum(side.share for side in found.sides) == pytest.approx(1.0)
 
 
 def test_the_load_of_parts_is_that_of_the_whole() -> None:
@@ -140,9 +140,11 @@ def test_the_load_of_parts_is_that_of_the_whole() -> None:
     assert (found.meant, found.sent, found.ended) == pytest.approx((whole.meant, whole.sent, whole.ended), rel=0.03)
     assert found.response.as_json() == pytest.approx(whole.response.as_json(), rel=ERROR)
     assert found.lateness.as_json() == pytest.approx(whole.lateness.as_json(), rel=ERROR)
-    assert {one.side: one.share for one in found.sides} == pytest.approx({one.side: one.share for one in whole.sides})
+    assert {side.side: side.share for side in found.sides} == pytest.approx(
+        {side.side: side.share for side in whole.sides}
+    )
     assert found.limit.side == whole.limit.side == "caller"
-    assert "cannot keep up" in next(one.seen for one in found.sides if one.side == "agent")
+    assert "cannot keep up" in next(side.seen for side in found.sides if side.side == "agent")
 
 
 def test_live_figures_are_those_of_the_last_seconds() -> None:

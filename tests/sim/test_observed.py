@@ -46,15 +46,15 @@ def test_a_ledger_that_a_hub_has_open_yields_the_ended_requests(tmp_path: Path) 
         async with open_ledger(path, clock=VirtualClock(START), storage="inline") as ledger:
             await _work(ledger)
             found = await of_ledger(path, since=START)
-            assert [one.correlation_id for one in found.outcomes] == ["fired", "asked", "waits"]
-            assert [one.chunks for one in found.outcomes] == [3, 3, 3]
-            assert {one.text for one in found.outcomes} == {""}
+            assert [outcome.correlation_id for outcome in found.outcomes] == ["fired", "asked", "waits"]
+            assert [outcome.chunks for outcome in found.outcomes] == [3, 3, 3]
+            assert {outcome.text for outcome in found.outcomes} == {""}
             assert (found.since, found.until, found.seconds) == (at(0), at(20), 20.0)
             assert found.scheduled == {"fired"}
             assert found.agents == {"a": ObservedAgent(dialect="1.0", streaming=True, push=True)}
             assert [(q.answered_s, q.rejected) for q in found.questions] == [(30.0, True), (None, False)]
             later = await of_ledger(path, since=at(15))
-            assert [one.correlation_id for one in later.outcomes] == ["waits"]
+            assert [outcome.correlation_id for outcome in later.outcomes] == ["waits"]
 
     asyncio.run(look())
 
@@ -118,7 +118,7 @@ _REPLICAS = ScenarioStarted(
 
 def test_events_yield_the_same_and_replicas_are_one_agent() -> None:
     found = of_run(Run.of_events([_REPLICAS, *_told()]), "run.jsonl")
-    assert [(one.agent, one.chunks) for one in found.outcomes] == [("quinn", 2)]
+    assert [(outcome.agent, outcome.chunks) for outcome in found.outcomes] == [("quinn", 2)]
     assert found.agents == {"quinn": ObservedAgent(dialect="1.0", streaming=True, push=True)}
     assert found.scheduled == {"c"}
     assert [(q.answered_s, q.rejected) for q in found.questions] == [(4.0, False)]

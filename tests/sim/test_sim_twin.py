@@ -145,4 +145,4 @@ async def test_a_running_hub_and_its_ledger_yield_the_same_fleet(tmp_path: Path)
     assert told.fleet == kept.fleet
     assert told.fleet["scout"].streaming
     assert told.settings.poll_interval_s == 1
-    assert [one.model_dump() for one in told.traffic] == [one.model_dump() for one in kept.traffic]
+    assert [source.model_dump() for source in told.traffic] == [source.model_dump() for source in kept.traffic]

@@ -80,7 +80,7 @@ def test_other_amounts_are_written_by_their_quantiles_and_mean() -> None:
     assert not isinstance(found, LogNormal)
     assert len(found) == 41
     assert (found[0], found[-1]) == (min(amounts), max(amounts))
-    spread = SpanSpread.model_validate({"quantiles": [span(one) for one in found]})
+    spread = SpanSpread.model_validate({"quantiles": [span(seconds) for seconds in found]})
     drawn = [spread.draw(rng) for _ in range(20_000)]
     assert sum(drawn) / len(drawn) == pytest.approx(sum(amounts) / len(amounts), rel=0.05)
 
@@ -236,15 +236,15 @@ def test_turns_that_wait_for_each_other_are_a_conversation() -> None:
 
 def test_requests_of_ceremonies_are_not_traffic_if_the_ceremonies_fire_too() -> None:
     found = seen([outcome(f"c{n}", n) for n in range(10)], scheduled=[f"c{n}" for n in range(4)])
-    assert [one.requests for one in twin(found).traffic] == [10]
-    assert [one.requests for one in twin(found, REVIEW.format("[all]")).traffic] == [6]
-    assert [one.requests for one in twin(found, REVIEW.format("[quinn]")).traffic] == [6]
+    assert [source.requests for source in twin(found).traffic] == [10]
+    assert [source.requests for source in twin(found, REVIEW.format("[all]")).traffic] == [6]
+    assert [source.requests for source in twin(found, REVIEW.format("[quinn]")).traffic] == [6]
 
 
 def test_requests_of_a_ceremony_that_fires_no_more_are_traffic() -> None:
     found = seen([outcome(f"c{n}", n) for n in range(10)], scheduled=[f"c{n}" for n in range(4)])
     for gone in (REVIEW.format("[ava]"), REVIEW.format("[quinn]") + "enabled: false\n"):
-        assert [one.requests for one in twin(found, gone).traffic] == [10]
+        assert [source.requests for source in twin(found, gone).traffic] == [10]
 
 
 def test_empty_observations_are_refused_with_the_next_step() -> None:
@@ -265,7 +265,7 @@ def test_the_file_is_a_scenario_with_comments_about_the_fit() -> None:
     agent = scenario.fleet["quinn"]
     assert (agent.dialect, agent.streaming, agent.push) == ("1.0", True, False)
     assert agent.skills["review"].succeeds == pytest.approx(20 / 21, rel=0.001)
-    assert [(one.agent, one.skill) for one in scenario.traffic] == [("quinn", "review")]
+    assert [(source.agent, source.skill) for source in scenario.traffic] == [("quinn", "review")]
     assert "# 20 completed, 1 failed; 21 tasks only: shares and times are guesses" in text
 
 

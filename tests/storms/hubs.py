@@ -393,11 +393,11 @@ class Storm:
         for cid, promises in truth.promised.items():
             if (outcome := outcomes.get(cid)) is None:
                 continue
-            before = [one for one in promises if one.at <= outcome.ended_at.timestamp()]
+            before = [promise for promise in promises if promise.at <= outcome.ended_at.timestamp()]
             count += len(promises)
-            ends = {one.state for one in before} & {"completed", "failed", "canceled", "rejected"}
+            ends = {promise.state for promise in before} & {"completed", "failed", "canceled", "rejected"}
             if (outcome.kind is OutcomeKind.UNKNOWN and before) or (ends and outcome.kind.value not in ends):
-                states = ", ".join(one.state for one in before)
+                states = ", ".join(promise.state for promise in before)
                 self.seen.problems.append(f"{cid} at {outcome.agent} is {outcome.kind}, acknowledged: {states}")
         return count
 
@@ -450,22 +450,26 @@ class Storm:
         for cid, arrivals in truth.arrived.items():
             first: dict[str, str] = {}
             again = []
-            for one in arrivals:
-                if one.message in first:
+            for arrival in arrivals:
+                if arrival.message in first:
                     resent += 1
-                    if first[one.message] != one.hub:
-                        again.append(f"message {one.message} of {cid} came from {first[one.message]} and {one.hub}")
-                first.setdefault(one.message, one.hub)
-                owner = next((hub for at, hub in reversed(moves[cid]) if at < one.at), None)
-                if owner is None or one.hub in names[owner]:
+                    if first[arrival.message] != arrival.hub:
+                        again.append(
+                            f"message {arrival.message} of {cid} came from {first[arrival.message]} and {arrival.hub}"
+                        )
+                first.setdefault(arrival.message, arrival.hub)
+                owner = next((hub for at, hub in reversed(moves[cid]) if at < arrival.at), None)
+                if owner is None or arrival.hub in names[owner]:
                     continue
-                late = one.at - next(at for at, hub in reversed(moves[cid]) if hub == owner)
-                woken = [one.at - at for hub, at in self.seen.woken if hub == one.hub and at < one.at]
+                late = arrival.at - next(at for at, hub in reversed(moves[cid]) if hub == owner)
+                woken = [arrival.at - at for hub, at in self.seen.woken if hub == arrival.hub and at < arrival.at]
                 if min([late, *woken]) <= WAKE_S:
                     self.seen.overtaken.add(cid)
                 else:
                     stale += 1
-                    self.seen.problems.append(f"{one.hub} sent {one.message} of {cid} {late:.2f} s after it lost it")
+                    self.seen.problems.append(
+                        f"{arrival.hub} sent {arrival.message} of {cid} {late:.2f} s after it lost it"
+                    )
             self.seen.problems += again if cid not in self.seen.overtaken else []
         return resent, stale
 

@@ -64,14 +64,14 @@ class Clients:
 
     async def work(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for one in (
+            for worker in (
                 self._begin(self._ask, self._per_s),
                 self._begin(self._fire, 0.5),
                 self._answer_all(),
                 self._answer_all(),
                 self._follow(),
             ):
-                group.create_task(one)
+                group.create_task(worker)
 
     async def rest(self) -> None:
         """Start no new work, and return once each call that started some has its reply."""

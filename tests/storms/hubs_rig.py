@@ -62,8 +62,8 @@ class Line:
         self._ends |= {writer, here}
         both = [asyncio.ensure_future(self._forth(reader, here, there)), asyncio.ensure_future(self._on(there, writer))]
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        for one in both:
-            one.cancel()
+        for stream in both:
+            stream.cancel()
         await asyncio.wait(both)
         for end in (writer, here):
             end.transport.abort()

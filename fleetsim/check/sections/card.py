@@ -509,9 +509,8 @@ async def declared_and_demanded(session: Session) -> None:
     if session.agent.demands_auth:
         fail_unless(declared, "credentials are demanded, but the card declares no securitySchemes", reply)
     else:
-        mutual = any(
-            "mtlsSecurityScheme" in one or one.get("type") == "mutualTLS" for one in map(mapping, declared.values())
-        )
+        schemes = map(mapping, declared.values())
+        mutual = any("mtlsSecurityScheme" in scheme or scheme.get("type") == "mutualTLS" for scheme in schemes)
         not_tested_unless(not mutual, "the card takes a client certificate, which no call can leave out")
         fail_unless(not required, "the card requires credentials, but a call without them is answered", reply)
 

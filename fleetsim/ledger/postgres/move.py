@@ -105,7 +105,7 @@ def _is_there(path: Path, now: datetime, sums: dict[str, RowTotals]) -> bool:
         return False
     with closing(open_file(path, now, one_connection=True, busy_s=0)) as found:
         there = _sqlite_sums(found.writer)
-    if not any(one.count for one in there.values()):
+    if not any(table.count for table in there.values()):
         return False
     _require_equal(sums, there, str(path))
     return True

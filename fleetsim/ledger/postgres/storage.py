@@ -338,9 +338,9 @@ class Storage:
                         "UPDATE hubs SET ended_at = clock_timestamp() WHERE hub = $1 AND ended_at IS NULL", self.hub
                     )
                     await self._writer.execute("SELECT pg_notify(current_schema(), 'hubs')")
-                for one in closing:
-                    if one is not None:
-                        await one.close()
+                for waiting in closing:
+                    if waiting is not None:
+                        await waiting.close()
         except (asyncpg.PostgresError, *_PASSING) as error:
             log.debug("the connections could not be closed: %s", error)
         self._readers = self._hears = self._writer = None

@@ -482,7 +482,10 @@ LANES_C: tuple[Lane, ...] = (
         {**FASTA2A_OUTCOMES, "caller-by-stream": NO_STREAM_FASTA2A06, "caller-ask-by-stream": NO_STREAM_FASTA2A06},
     ),
     _caller(SELECTOOLS, "selectools 1.3.0", SELECTOOLS_OUTCOMES),
-    *(_caller(one.env, one.title, _absent_too(one.server, CALLER), one.words) for one in FRAMEWORKS),
+    *(
+        _caller(framework.env, framework.title, _absent_too(framework.server, CALLER), framework.words)
+        for framework in FRAMEWORKS
+    ),
 )
 """Released servers, driven by the whole caller."""
 
@@ -503,7 +506,10 @@ LANES_D: tuple[Lane, ...] = (
             "url-stream": SELECTOOLS_SERVER["stream"],
         },
     ),
-    *(_hub(one.env, one.title, _absent_too(one.server, HUB), one.words) for one in FRAMEWORKS),
+    *(
+        _hub(framework.env, framework.title, _absent_too(framework.server, HUB), framework.words)
+        for framework in FRAMEWORKS
+    ),
 )
 """Released servers, behind a running hub and the command line."""
 

@@ -103,7 +103,7 @@ class A2akit(Adapter):
 
     async def push_list(self, task: str) -> list[str]:
         with refusals():
-            return [one["pushNotificationConfig"]["url"] for one in await self.client.list_push_configs(task)]
+            return [config["pushNotificationConfig"]["url"] for config in await self.client.list_push_configs(task)]
 
     async def push_delete(self, task: str, config: str) -> None:
         with refusals():
@@ -111,7 +111,7 @@ class A2akit(Adapter):
 
     async def list(self, context: str) -> list[str]:
         with refusals():
-            return [one.task_id for one in (await self.client.list_tasks(context_id=context)).tasks]
+            return [task.task_id for task in (await self.client.list_tasks(context_id=context)).tasks]
 
     async def extended_card(self) -> tuple[str, int]:
         if not self.card.supports_authenticated_extended_card:

@@ -113,7 +113,7 @@ class Ag2(Adapter):
 
     async def list(self, context: str) -> list[str]:
         with refusals():
-            return [one.id for one in (await tasks.list_tasks(self.config, context_id=context)).tasks]
+            return [task.id for task in (await tasks.list_tasks(self.config, context_id=context)).tasks]
 
     async def push_set(self, task: str, url: str) -> str:
         wanted = push.A2APushConfig(url=url, token=SCRIPT["token"], id="hook-1")
@@ -126,7 +126,7 @@ class Ag2(Adapter):
 
     async def push_list(self, task: str) -> list[str]:
         with refusals():
-            return [one.url for one in await push.list_push_notification_configs(self.config, task)]
+            return [config.url for config in await push.list_push_notification_configs(self.config, task)]
 
     async def push_delete(self, task: str, config: str) -> None:
         with refusals():
@@ -137,8 +137,8 @@ async def main(url: str, port: str) -> None:
     adapter = Ag2(url, HookListener(int(port)), BEARER)
     await run(adapter)
     adapter.hooks.close()
-    for one in adapter.runs.values():
-        one.work.cancel()
+    for entry in adapter.runs.values():
+        entry.work.cancel()
 
 
 if __name__ == "__main__":

@@ -102,8 +102,8 @@ class Fleetsim(Adapter):
         return stranger
 
     async def aclose(self) -> None:
-        for one in (self, *self.strangers):
-            await one.client.aclose()
+        for client in (self, *self.strangers):
+            await client.client.aclose()
         self.hooks.close()
 
     async def discover(self) -> CardView:

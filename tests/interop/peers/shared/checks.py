@@ -366,7 +366,7 @@ async def stream_ask(adapter: Adapter) -> str:
 
 def expect_question(said: str, asked: tuple[Asked, ...]) -> None:
     """The question is the text of the status message, or stands in it or in the data beside it."""
-    if asked and SCRIPT["question"] in said + json.dumps([one.data for one in asked]):
+    if asked and SCRIPT["question"] in said + json.dumps([part.data for part in asked]):
         return
     expect(said, SCRIPT["question"], "question")
 
@@ -379,12 +379,12 @@ def expect_shown(text: str) -> None:
 
 def form_of(asked: tuple[Asked, ...], answer: str) -> dict[str, Asked]:
     """The ``data`` a framework wants for an answer; nothing where it asked in words alone."""
-    for one in asked:
-        if "interrupts" in one.data:
-            told = {"interruptId": one.data["interrupts"][0]["interruptId"], "response": answer}
+    for part in asked:
+        if "interrupts" in part.data:
+            told = {"interruptId": part.data["interrupts"][0]["interruptId"], "response": answer}
             return {"data": Asked({"interruptResponse": told})}
-        if one.metadata.get("adk_type") == "function_call":
-            told = {"id": one.data["id"], "name": one.data["name"], "response": {"result": answer}}
+        if part.metadata.get("adk_type") == "function_call":
+            told = {"id": part.data["id"], "name": part.data["name"], "response": {"result": answer}}
             return {"data": Asked(told, {"adk_type": "function_response"})}
     return {}
 
