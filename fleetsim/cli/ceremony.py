@@ -237,7 +237,7 @@ def history(common: CommonOptions, ceremony_ids: tuple[str, ...], limit: int, si
 
     async def runs(hub: HubClient) -> list[RunFacts]:
         ids = ceremony_ids or tuple(row.id for row in await hub.ceremonies())
-        pages = [await hub.read(list[RunFacts], f"/ceremonies/{quote(one, safe='')}/runs", limit=limit) for one in ids]
+        pages = [await hub.read(list[RunFacts], f"/ceremonies/{quote(id_, safe='')}/runs", limit=limit) for id_ in ids]
         return sorted((run for page in pages for run in page), key=lambda run: run.started_at, reverse=True)
 
     after = parse_moment(since, UTC) if since else None
@@ -285,12 +285,12 @@ def validate(common: CommonOptions, files: tuple[Path, ...], folder: Path | None
     if common.as_json:
         render.emit_json(results)
     else:
-        for one in results:
-            render.line(one["error"] or f"{one['path']}: {one['id']} is fine")
+        for result in results:
+            render.line(result["error"] or f"{result['path']}: {result['id']} is fine")
     if not results:
         common.note("no ceremony file found")
         return Exit.NOTHING_RAN
-    return Exit.USAGE if any(one["error"] for one in results) else Exit.OK
+    return Exit.USAGE if any(result["error"] for result in results) else Exit.OK
 
 
 @ceremony.command("new")

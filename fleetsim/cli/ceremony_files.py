@@ -163,11 +163,11 @@ def now() -> datetime:
 def chosen(listing: CeremonyRows, ids: Sequence[str]) -> list[CeremonyFacts]:
     """The rows of these ids, or all. Raises UnknownTarget."""
     rows = {row.id: row for row in listing.ceremonies}
-    for one in ids:
-        if one not in rows:
-            errors = [problem.error for problem in listing.errors if problem.ceremony_id == one]
-            raise UnknownTarget(f"there is no ceremony “{one}”", hint=errors[0] if errors else nearest_of(one, rows))
-    return [rows[one] for one in ids] if ids else list(rows.values())
+    for key in ids:
+        if key not in rows:
+            errors = [problem.error for problem in listing.errors if problem.ceremony_id == key]
+            raise UnknownTarget(f"there is no ceremony “{key}”", hint=errors[0] if errors else nearest_of(key, rows))
+    return [rows[key] for key in ids] if ids else list(rows.values())
 
 
 def fires_of(rows: Sequence[CeremonyFacts], after: datetime, count: int) -> list[tuple[datetime, CeremonyFacts]]:
@@ -197,8 +197,8 @@ async def check(common: CommonOptions, files: Sequence[Path], folder: Path | Non
     """The fault of each of these files, or of each file of the folder; ``error`` is None if there is none."""
     if not files:
         stored = await store(common, folder)
-        fine = [{"path": one.path, "id": one.ceremony.ceremony_id, "error": None} for one in stored.list()]
-        wrong = [{"path": one.path, "id": one.ceremony_id, "error": one.error} for one in stored.errors()]
+        fine = [{"path": entry.path, "id": entry.ceremony.ceremony_id, "error": None} for entry in stored.list()]
+        wrong = [{"path": failed.path, "id": failed.ceremony_id, "error": failed.error} for failed in stored.errors()]
         return sorted(fine + wrong, key=lambda results: str(results["path"]))
     results: list[dict[str, Any]] = []
     for path in files:

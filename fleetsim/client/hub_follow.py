@@ -128,16 +128,16 @@ async def request_id(hub: HubCalls, text: str) -> str:
     """The whole id of the request that ``text`` names: its id, a beginning of it that no other id has, the id of the
     ceremony's run it belongs to, or the agent's whole task id (the newest request of that task). Raises UnknownTarget.
     """
-    known = [one for one in await hub.read(list[KnownId], "/ids", prefix=text) if one.kind != "question"]
-    if known and known[0].kind == "task" and len({one.agent for one in known}) == 1:
+    known = [row for row in await hub.read(list[KnownId], "/ids", prefix=text) if row.kind != "question"]
+    if known and known[0].kind == "task" and len({row.agent for row in known}) == 1:
         return known[0].correlation_id
-    return _only(text, {one.correlation_id: one for one in known}, "request", "fleetsim task list")
+    return _only(text, {row.correlation_id: row for row in known}, "request", "fleetsim task list")
 
 
 async def question_id(hub: HubCalls, text: str) -> str:
     """The whole id of the question that ``text`` names: its id, or a beginning no other has. Raises UnknownTarget."""
-    known = [one for one in await hub.read(list[KnownId], "/ids", prefix=text) if one.kind == "question"]
-    return _only(text, {one.id: one for one in known}, "question", "fleetsim inbox list")
+    known = [row for row in await hub.read(list[KnownId], "/ids", prefix=text) if row.kind == "question"]
+    return _only(text, {row.id: row for row in known}, "question", "fleetsim inbox list")
 
 
 def _only(text: str, known: Mapping[str, KnownId], what: str, listing: str) -> str:

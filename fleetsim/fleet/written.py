@@ -77,12 +77,12 @@ def entries(read: Sequence[ReadableAgent], unread: Sequence[UnreadableAgent] = (
     """The items of ``agents:``; addresses where nothing could be read stand commented out."""
     names = {agent.name for agent in read}
     items = [_entry(agent) for agent in read]
-    for one in unread:
-        name = agent_name(urlsplit(one.url).hostname or "agent", names)
+    for unreadable in unread:
+        name = agent_name(urlsplit(unreadable.url).hostname or "agent", names)
         names.add(name)
-        lines = _comment(f"Not read: {one_line(str(one.error), 300)}")
-        lines += [f"  # - name: {yaml_text(name)}", f"  #   url: {_url(one.url)}"]
-        if isinstance(one.error, HttpRefused) and one.error.status == 404:
+        lines = _comment(f"Not read: {one_line(str(unreadable.error), 300)}")
+        lines += [f"  # - name: {yaml_text(name)}", f"  #   url: {_url(unreadable.url)}"]
+        if isinstance(unreadable.error, HttpRefused) and unreadable.error.status == 404:
             lines += ['  #   dialect: "0.3" # an agent without a card: say its dialect and its skills']
             lines += ["  #   skills: [chat]"]
         items.append("\n".join(lines) + "\n")

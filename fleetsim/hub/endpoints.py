@@ -415,7 +415,7 @@ RESULTS: Mapping[str, Any] = {
 }
 """The type of each endpoint's answer without its envelope, or a tuple of types."""
 
-_PATHS = {one.path: compile_path(one.path)[0] for one in ENDPOINTS}
+_PATHS = {endpoint.path: compile_path(endpoint.path)[0] for endpoint in ENDPOINTS}
 
 
 def _search(path: str, rows: Iterable[Endpoint]) -> dict[str, Endpoint]:
@@ -426,7 +426,7 @@ def _search(path: str, rows: Iterable[Endpoint]) -> dict[str, Endpoint]:
     return found
 
 
-_OPEN = tuple(one for one in ENDPOINTS if _PATHS[one.path].groups)
+_OPEN = tuple(endpoint for endpoint in ENDPOINTS if _PATHS[endpoint.path].groups)
 _AT_PLAIN_PATHS = {path: _search(path, ENDPOINTS) for path, pattern in _PATHS.items() if not pattern.groups}
 
 
@@ -458,16 +458,16 @@ _ID_OF: dict[str, tuple[str, tuple[str, ...]]] = {
 
 def bodies() -> tuple[type[BaseModel], ...]:
     """The bodies of all requests."""
-    return tuple(dict.fromkeys(one.body for one in ENDPOINTS if one.body is not None))
+    return tuple(dict.fromkeys(endpoint.body for endpoint in ENDPOINTS if endpoint.body is not None))
 
 
 @cache
 def _results() -> tuple[dict[str, Any], dict[str, Any]]:
     """The schema of each endpoint's answer by its name, and the schemas of the structs in them."""
-    kinds = chain(*(one.result for one in ENDPOINTS))
+    kinds = chain(*(endpoint.result for endpoint in ENDPOINTS))
     schemas, structs = schema_components(kinds, ref_template="#/components/schemas/{name}")
     left = iter(schemas)
-    found = {one.name: [next(left) for _ in one.result] for one in ENDPOINTS}
+    found = {e.name: [next(left) for _ in e.result] for e in ENDPOINTS}
     results = {name: some[0] if len(some) == 1 else {"anyOf": some} for name, some in found.items()}
     for struct in structs.values():
         members = struct.get("properties", {})
@@ -573,7 +573,7 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
     success: dict[str, Any] = {"description": "It was done.", "content": {media: {"schema": schema}}}
     if endpoint.name in _ID_OF:
         where, others = _ID_OF[endpoint.name]
-        path_of = {one.name: re.findall(r"{(\w+)", one.path)[0] for one in ENDPOINTS if one.name in others}
+        path_of = {e.name: re.findall(r"{(\w+)", e.path)[0] for e in ENDPOINTS if e.name in others}
         success["links"] = {name: {"operationId": name, "parameters": {path_of[name]: where}} for name in others}
     no: dict[str, Any] = {"$ref": "#/components/schemas/Refusal"}
     if endpoint.shape is ResponseMode.JSON_RPC:

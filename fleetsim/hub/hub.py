@@ -253,7 +253,7 @@ class Hub:
     async def hub_rows(self) -> tuple[HubMember, ...]:
         """The hubs of the fleet, if several share the ledger. Raises NotAccepting."""
         members = await self.ledger.members() if isinstance(self.ledger, SharedLedger) else ()
-        return tuple(structs.replace(one, lease_age_s=round(max(0.0, one.lease_age_s), 3)) for one in members)
+        return tuple(structs.replace(hub, lease_age_s=round(max(0.0, hub.lease_age_s), 3)) for hub in members)
 
     @property
     def config(self) -> FleetConfig:

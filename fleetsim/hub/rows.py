@@ -148,6 +148,6 @@ def wire_row(entry: WireEntry) -> WireExchange:
         kind="webhook" if entry.webhook else "call",
         body_bytes=entry.body_size,
         reply_bytes=entry.reply_size,
-        frames=tuple(WireFrame(after_s=round(one.after_s, 4), bytes=one.size, text=one.text) for one in entry.frames),
+        frames=tuple(WireFrame(after_s=round(f.after_s, 4), bytes=f.size, text=f.text) for f in entry.frames),
         seconds=None if entry.seconds is None else round(entry.seconds, 4),
     )

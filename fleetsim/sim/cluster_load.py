@@ -115,9 +115,7 @@ def play_parts(
             try:
                 with suppress(TimeoutError):
                     wait(list(waiting.values()), timeout=LOOK_S, return_when="FIRST_COMPLETED")
-                    results.update(
-                        {at: result_of(future, RESULT_S) for at, future in waiting.items() if future.done()}
-                    )
+                    results.update({at: result_of(future, RESULT_S) for at, future in waiting.items() if future.done()})
                     continue
                 there = cluster.workers()
                 at_s = 0.0 if began is None else max(0.0, SystemClock().now().timestamp() - began) * rate.times

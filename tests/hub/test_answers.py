@@ -142,5 +142,5 @@ async def test_every_operation_answers_as_before() -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         GOLDEN.write_text("".join(call.lines))
     assert "".join(call.lines).splitlines() == GOLDEN.read_text().splitlines()
-    typed = {one.name for one in ENDPOINTS if one.shape in {ResponseMode.ENVELOPE, ResponseMode.BARE}}
+    typed = {endpoint.name for endpoint in ENDPOINTS if endpoint.shape in {ResponseMode.ENVELOPE, ResponseMode.BARE}}
     assert typed - call.operations == {"openapi", "agent_card", "agent_card_of_before", "callback", "state"}

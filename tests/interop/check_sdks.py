@@ -51,7 +51,7 @@ def main(*wanted: str) -> int:
     for sdk, peers in SDKS.items():
         if set(peers) <= reports.keys():
             passed, failed = (
-                {one.key for peer in peers for one in reports[peer].of(verdict)}
+                {finding.key for peer in peers for finding in reports[peer].of(verdict)}
                 for verdict in (Verdict.PASS, Verdict.FAIL)
             )
             known[sdk] = sorted(key for key in failed - passed if key.partition("@")[0] not in OWN_ROWS)

@@ -69,7 +69,7 @@ def result_of(report: Report, day: str) -> dict[str, Any]:
 
     return {
         "checked": day,
-        "sections": {name: [told[one] for one in SHOWN] for name, told in report.section_totals().items()},
+        "sections": {name: [told[total] for total in SHOWN] for name, told in report.section_totals().items()},
         "musts": {
             found.requirement.id: one_line(found.reason)
             for found in report.of(Verdict.FAIL)
