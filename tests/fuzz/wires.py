@@ -125,7 +125,7 @@ def push(data: bytes) -> bool:
         return False
     taken = False
     try:
-        assert all(len(one.task_id) <= 1_024 for one in read_push_body(value))
+        assert all(len(event.task_id) <= 1_024 for event in read_push_body(value))
         taken = True
     except WireError:
         pass
@@ -178,11 +178,13 @@ async def _read(pieces: list[bytes]) -> list[Any]:
             yield piece
 
     headers = {"content-type": "text/event-stream"}
-    return [one async for one in read_events(IncomingResponse(status=200, headers=headers, chunks=arrive()))]
+    return [
+        read_event async for read_event in read_events(IncomingResponse(status=200, headers=headers, chunks=arrive()))
+    ]
 
 
 def _streams() -> list[bytes]:
-    said = [b"data: " + one + b"\n\n" for one in _seeds("event", "body")]
+    said = [b"data: " + seed + b"\n\n" for seed in _seeds("event", "body")]
     return [
         *said,
         b"\xef\xbb\xbf: hi\r\nevent: x\rid: 7\r\ndata: a\ndata: b\n\n",
