@@ -250,16 +250,8 @@ async def discover(target: Target, runtime: Runtime, options: Options, listener:
         if own.status in {401, 403}:
             given = "the credential given" if target.headers or target.query else None
             raise auth_refused(target.address.where, given, requested, own.status, own.headers, own.body)
-    await _find_spoken(agent, offered)
-    await _find_spelling(agent)
-    return agent
-
-
-async def _find_spoken(agent: AgentUnderTest, offered: tuple[str, ...]) -> None:
-    """Probe in the dialects the agent knows, where it knows one, rather than in those the card offers.
-
-    Dialects that were asked for are probed whatever comes of it.
-    """
+    # Probe in the dialects the agent knows, where it knows one, rather than in those the card offers. Dialects that
+    # were asked for are probed whatever comes of it.
     unknown = {name: refusal for name in offered if (refusal := await _refusal(agent, name)) is not None}
     spoken = [name for name in offered if name not in unknown]
     if unknown:
@@ -269,6 +261,8 @@ async def _find_spoken(agent: AgentUnderTest, offered: tuple[str, ...]) -> None:
     if unknown and spoken:
         agent.unknown, agent.spoken = unknown, tuple(sorted(spoken))
         agent.dialects = agent.target.dialects or agent.spoken
+    await _find_spelling(agent)
+    return agent
 
 
 async def _refusal(agent: AgentUnderTest, dialect: str) -> Exchange | None:

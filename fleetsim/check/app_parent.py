@@ -292,25 +292,21 @@ async def _over_hours(
             elif "over" in message:
                 break
             elif "finding" in message:
-                one = _finding(message)
+                one = Finding(
+                    requirement=REQUIREMENTS[str(message["finding"])],
+                    dialect=str(message["dialect"]),
+                    verdict=Verdict(message["verdict"]),
+                    reason=str(message["reason"]),
+                    evidence=tuple(map(str, message["evidence"])),
+                    seconds=float(message["seconds"]),
+                    lost=bool(message["lost"]),
+                )
                 findings[one.key] = one
             else:
                 why = one_line(str(message.get("reached") or message.get("failed")), 300)
     untold = f"needs hours, which pass on virtual time alone, and {why or 'there it was not probed'}"
     lost = {finding.key: replace(finding, reason=one_line(untold, 400)) for finding in hours}
     return lost if why else {**lost, **findings}
-
-
-def _finding(message: dict[str, Any]) -> Finding:
-    return Finding(
-        requirement=REQUIREMENTS[str(message["finding"])],
-        dialect=str(message["dialect"]),
-        verdict=Verdict(message["verdict"]),
-        reason=str(message["reason"]),
-        evidence=tuple(map(str, message["evidence"])),
-        seconds=float(message["seconds"]),
-        lost=bool(message["lost"]),
-    )
 
 
 def _ended(process: AppProcess) -> str:

@@ -139,13 +139,33 @@ def _html_page(report: Report) -> Iterator[str]:
     look = {"PASSED": "pass", "INCOMPLETE": "warn"}.get(report.word(), "fail")
     yield f'<p class="verdict {look}">{html_text(report.verdict_line())}</p>'
     yield from _html_head(report)
-    yield from _html_totals(report)
+    heads = "".join(f'<th class="n">{verdict}</th>' for verdict in Verdict)
+    yield f"<h2>Totals</h2><table><tr><th>Section</th>{heads}</tr>"
+    for name, counts in report.section_totals().items():
+        cells = "".join(f'<td class="n">{counts[verdict]}</td>' for verdict in Verdict)
+        yield f"<tr><td>{html_text(name)}</td>{cells}</tr>"
+    yield "</table>"
     yield from _html_untested(report)
     for severity in Severity:
         if failures := report.failures(severity):
             yield f"<h2>{severity} failed ({len(failures)})</h2>"
             for finding in failures:
-                yield from _html_failure(finding)
+                row = finding.requirement
+                yield f'<article class="{row.severity}"><h3>{html_text(finding.key)} {html_text(row.title)}</h3>'
+                yield f"<p>{html_text(finding.reason)}</p><dl>"
+                for label, text in (
+                    ("Fix", row.remedy),
+                    ("Seen before", row.incident),
+                    ("Source", row.source),
+                    ("But", row.against),
+                    ("Your SDK", finding.sdk and f"every agent on {finding.sdk} fails this row"),
+                ):
+                    if text:
+                        yield f"<dt>{label}</dt><dd>{html_text(text)}</dd>"
+                yield "</dl>"
+                for number, text in enumerate(finding.evidence, 1):
+                    yield f"<details open><summary>Evidence {number}</summary><pre>{html_text(text)}</pre></details>"
+                yield "</article>"
     yield from _html_table("Accepted failures", [f for f in report.of(Verdict.FAIL) if f.accepted is not None])
     yield from _html_table("Not tested, row by row", report.of(Verdict.NOT_TESTED))
     yield from _html_table("Not applicable", report.of(Verdict.NOT_APPLICABLE))
@@ -171,15 +191,6 @@ def _html_head(report: Report) -> Iterator[str]:
     yield "</dl>"
 
 
-def _html_totals(report: Report) -> Iterator[str]:
-    heads = "".join(f'<th class="n">{verdict}</th>' for verdict in Verdict)
-    yield f"<h2>Totals</h2><table><tr><th>Section</th>{heads}</tr>"
-    for name, counts in report.section_totals().items():
-        cells = "".join(f'<td class="n">{counts[verdict]}</td>' for verdict in Verdict)
-        yield f"<tr><td>{html_text(name)}</td>{cells}</tr>"
-    yield "</table>"
-
-
 def _html_untested(report: Report) -> Iterator[str]:
     if not report.missing():
         return
@@ -188,25 +199,6 @@ def _html_untested(report: Report) -> Iterator[str]:
         option = f"<code>{html_text(f'{m.option} {m.value}'.rstrip())}</code>" if m.option else ""
         yield f'<tr><td class="n">{m.count}</td><td>{option}</td><td>{html_text(m.why)}</td></tr>'
     yield "</table>"
-
-
-def _html_failure(finding: Finding) -> Iterator[str]:
-    row = finding.requirement
-    yield f'<article class="{row.severity}"><h3>{html_text(finding.key)} {html_text(row.title)}</h3>'
-    yield f"<p>{html_text(finding.reason)}</p><dl>"
-    for label, text in (
-        ("Fix", row.remedy),
-        ("Seen before", row.incident),
-        ("Source", row.source),
-        ("But", row.against),
-        ("Your SDK", finding.sdk and f"every agent on {finding.sdk} fails this row"),
-    ):
-        if text:
-            yield f"<dt>{label}</dt><dd>{html_text(text)}</dd>"
-    yield "</dl>"
-    for number, text in enumerate(finding.evidence, 1):
-        yield f"<details open><summary>Evidence {number}</summary><pre>{html_text(text)}</pre></details>"
-    yield "</article>"
 
 
 def _html_table(title: str, findings: tuple[Finding, ...] | list[Finding]) -> Iterator[str]:
@@ -294,7 +286,14 @@ def joined(lines: Iterable[str]) -> str:
 def _lines(report: Report, verbose: bool, plain: bool, strict: bool, command: str, width: int) -> Iterator[str]:
     yield from textwrap.wrap(f"{report.verdict_line(strict=strict)} ({report.seconds:.1f} s)", max(width, WIDTH_MIN))
     yield ""
-    yield from _head(report, width)
+    yield f"Agent:     {neutralise(report.agent, lines=False)}  {report.url}"
+    yield f"Dialects:  {', '.join(report.dialects) or 'none'}"
+    for name, url in report.endpoints.items():
+        yield f"Endpoint:  {neutralise(url, lines=False)}  (A2A {name})"
+    yield f"Listener:  {report.listener or 'none (--webhook-listen HOST:PORT)'}"
+    yield f"Began:     {report.began}, seed {report.seed}, fleetsim {report.version}"
+    if report.note:
+        yield from _wrapped("Note:      ", report.note, width)
     mark = MARKS[Verdict.FAIL][plain]
     for severity in Severity:
         for finding in report.failures(severity):
@@ -317,17 +316,6 @@ def _lines(report: Report, verbose: bool, plain: bool, strict: bool, command: st
         passed, failed, not_applicable, not_tested = (counts[verdict] for verdict in Verdict)
         yield f"{name:<22}{passed:>7}{failed:>7}{not_applicable:>7}{not_tested:>10}"
     yield from _untested(report, command, verbose, width)
-
-
-def _head(report: Report, width: int) -> Iterator[str]:
-    yield f"Agent:     {neutralise(report.agent, lines=False)}  {report.url}"
-    yield f"Dialects:  {', '.join(report.dialects) or 'none'}"
-    for name, url in report.endpoints.items():
-        yield f"Endpoint:  {neutralise(url, lines=False)}  (A2A {name})"
-    yield f"Listener:  {report.listener or 'none (--webhook-listen HOST:PORT)'}"
-    yield f"Began:     {report.began}, seed {report.seed}, fleetsim {report.version}"
-    if report.note:
-        yield from _wrapped("Note:      ", report.note, width)
 
 
 def _failure(finding: Finding, mark: str, width: int) -> Iterator[str]:

@@ -285,7 +285,15 @@ async def one_at_a_time(session: Session) -> bool:
     except NotPassed:
         return False
     if "slow" in session.agent.hints:
-        return await _waits_behind_the_slow(session, alone_s)
+        async with asyncio.TaskGroup() as group:
+            slow = group.create_task(session.send(session.hint("slow")), name="slow")
+            await asyncio.sleep(SOON_S)
+            try:
+                return await _takes_s(session) > 2 * alone_s + 2 * DIFFERS_S
+            except NotPassed:
+                return True
+            finally:
+                slow.cancel()  # the task goes on at the agent, but it blocks no other task
     if alone_s < DIFFERS_S / 2:
         return False
     try:
@@ -301,18 +309,6 @@ async def _takes_s(session: Session) -> float:
     began = session.now()
     await session.finished()
     return session.now() - began
-
-
-async def _waits_behind_the_slow(session: Session, alone_s: float) -> bool:
-    async with asyncio.TaskGroup() as group:
-        slow = group.create_task(session.send(session.hint("slow")), name="slow")
-        await asyncio.sleep(SOON_S)
-        try:
-            return await _takes_s(session) > 2 * alone_s + 2 * DIFFERS_S
-        except NotPassed:
-            return True
-        finally:
-            slow.cancel()  # the task goes on at the agent, but it blocks no other task
 
 
 async def settle(session: Session, asked: Iterable[Exchange]) -> None:

@@ -256,7 +256,11 @@ def _on_record(run: Run) -> Iterator[Violation | None]:
     for submitted in run.all(RequestSubmitted):
         rows = run.outcomes.get(submitted.correlation_id or "", ())
         yield None if rows and rows[0].accepted else broken(submitted, "accepted, and not on record")
-    full = _disk_full(run)
+    # The lines between which the disk was full; the first trouble that ends makes room for all.
+    full: list[tuple[float, float]] = []
+    for trouble in run.troubles:
+        if trouble.fault == "disk-full" and not (full and trouble.begins_line < full[-1][1]):
+            full.append((trouble.begins_line, float("inf") if trouble.ends_line is None else trouble.ends_line))
     for (agent, task_id, _), notices in _notices(run).items():
         task = next(iter(run.tasks.get((agent, task_id), ())), None)
         if task is None:
@@ -292,12 +296,3 @@ def _notices(run: Run) -> dict[tuple[str, str, str], list[CallEnded]]:
     for call in sorted(webhooks, key=lambda call: call.began_s):
         notices[call.source, call.task_id or "", call.door].append(call)
     return notices
-
-
-def _disk_full(run: Run) -> list[tuple[float, float]]:
-    """The lines between which the disk was full; the first trouble that ends makes room for all."""
-    spans: list[tuple[float, float]] = []
-    for trouble in run.troubles:
-        if trouble.fault == "disk-full" and not (spans and trouble.begins_line < spans[-1][1]):
-            spans.append((trouble.begins_line, float("inf") if trouble.ends_line is None else trouble.ends_line))
-    return spans

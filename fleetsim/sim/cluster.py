@@ -131,15 +131,11 @@ def cluster(address: str) -> Iterator[ClusterClient]:
             client.wait_for_workers(1, timeout=WORKERS_S)
         except TimeoutError:
             raise Unreachable(f"the scheduler at {address} has no workers", hint=f"dask worker {address}") from None
-        _same_everywhere(client.run(version, "fleetsim", on_error="return"))
+        for worker, there in sorted(client.run(version, "fleetsim", on_error="return").items()):
+            if there != __version__:
+                has = "no fleetsim" if isinstance(there, Exception) else f"fleetsim {there}"
+                raise ConfigError(f"the worker {worker} has {has}, and this is fleetsim {__version__}", hint=_hint())
         yield ClusterClient(client)
-
-
-def _same_everywhere(versions: dict[str, Any]) -> None:
-    for worker, there in sorted(versions.items()):
-        if there != __version__:
-            has = "no fleetsim" if isinstance(there, Exception) else f"fleetsim {there}"
-            raise ConfigError(f"the worker {worker} has {has}, and this is fleetsim {__version__}", hint=_hint())
 
 
 def _hint() -> str:

@@ -302,7 +302,13 @@ class LiveSimulation(ScenarioRun):
     async def _disturb_processes(self, trouble: Trouble, names: tuple[str, ...], lasts: float) -> None:
         match trouble.fault:
             case "agent-down":
-                await self._down(names, lasts)
+                for name in names:
+                    await self._proxies[name].down()
+                try:
+                    await self.clock.sleep(lasts)
+                finally:
+                    for name in names:
+                        await self._proxies[name].up()
             case "clock-jump":
                 self._paced.jump(trouble.how_much)
             case "slower":
@@ -326,15 +332,6 @@ class LiveSimulation(ScenarioRun):
             for proxy in proxies
             for match in match_of(trouble, proxy.target, proxy.target)
         ]
-
-    async def _down(self, names: tuple[str, ...], lasts: float) -> None:
-        for name in names:
-            await self._proxies[name].down()
-        try:
-            await self.clock.sleep(lasts)
-        finally:
-            for name in names:
-                await self._proxies[name].up()
 
     # ------------------------------------------------------------------ the recording
 

@@ -115,7 +115,41 @@ def _page(report: SimulationReport, timeline: Timeline) -> Iterator[str]:
     yield from (f'<p class="broken">{html_text(problem)}</p>' for problem in report.problems)
     yield from _expectations(report)
     yield from _rules(report)
-    yield from _charts(timeline)
+    axis = charts.Axis(timeline)
+    if timeline.troubles:
+        yield "<h2>Trouble</h2>"
+        yield from charts.strips(axis, timeline.troubles, "trouble over time", "trouble")
+        yield from _left_out(len(timeline.troubles), charts.ROWS_MAX)
+    yield f"<h2>Outcomes, each {in_words(timeline.width_s)}</h2>"
+    yield from charts.key({kind: kind for kind in charts.kinds_seen(timeline)})
+    yield from charts.outcomes(axis)
+    yield "<h2>In flight</h2>"
+    yield from charts.steps(axis, timeline.in_flight, "requests in flight over time")
+    if timeline.health:
+        yield "<h2>Health, as the hub saw it</h2>"
+        yield from charts.key({period.what: period.what for periods in timeline.health.values() for period in periods})
+        yield from charts.strips(axis, timeline.health, "health of each agent over time")
+        yield from _left_out(len(timeline.health), charts.ROWS_MAX)
+    if timeline.load:
+        yield f"<h2>Response and service time, each {in_words(timeline.width_s)}</h2>"
+        yield from charts.key({"low": "p50", "high": "p95"})
+        highest = max(point.p95 for points in timeline.load.values() for point in points)
+        for name, points in timeline.load.items():
+            yield from charts.latencies(axis, name, points, highest)
+    if timeline.latency:
+        yield f"<h2>The agents' own time, of what ended in each {in_words(timeline.width_s)}</h2>"
+        yield from charts.key({"low": "p50", "high": "p95"})
+        for name, points in list(timeline.latency.items())[:AGENTS_MAX]:
+            yield from charts.latencies(axis, name, points)
+        yield from _left_out(len(timeline.latency), AGENTS_MAX)
+    if timeline.ceremonies:
+        yield "<h2>Ceremonies</h2>"
+        yield from charts.key({h.what: h.what for all_of in timeline.ceremonies.values() for h in all_of})
+        yield from charts.dots(axis, timeline.ceremonies, "runs of ceremonies over time")
+        yield from _left_out(len(timeline.ceremonies), charts.ROWS_MAX)
+    if timeline.cost:
+        yield "<h2>Cost so far, in US dollars</h2>"
+        yield from charts.steps(axis, timeline.cost, "cost over time", money=True)
     yield from _figures("Figures", figure_rows(report))
     if report.ceremonies:
         yield from _figures("Ceremonies, by slot", ceremony_rows(report))
@@ -165,44 +199,6 @@ def _rules(report: SimulationReport) -> Iterator[str]:
     if report.unchecked:
         text = f"Not checked, as a hub's events do not show enough: {', '.join(report.unchecked)}."
         yield f'<p class="dim">{html_text(text)}</p>'
-
-
-def _charts(timeline: Timeline) -> Iterator[str]:
-    axis = charts.Axis(timeline)
-    if timeline.troubles:
-        yield "<h2>Trouble</h2>"
-        yield from charts.strips(axis, timeline.troubles, "trouble over time", "trouble")
-        yield from _left_out(len(timeline.troubles), charts.ROWS_MAX)
-    yield f"<h2>Outcomes, each {in_words(timeline.width_s)}</h2>"
-    yield from charts.key({kind: kind for kind in charts.kinds_seen(timeline)})
-    yield from charts.outcomes(axis)
-    yield "<h2>In flight</h2>"
-    yield from charts.steps(axis, timeline.in_flight, "requests in flight over time")
-    if timeline.health:
-        yield "<h2>Health, as the hub saw it</h2>"
-        yield from charts.key({period.what: period.what for periods in timeline.health.values() for period in periods})
-        yield from charts.strips(axis, timeline.health, "health of each agent over time")
-        yield from _left_out(len(timeline.health), charts.ROWS_MAX)
-    if timeline.load:
-        yield f"<h2>Response and service time, each {in_words(timeline.width_s)}</h2>"
-        yield from charts.key({"low": "p50", "high": "p95"})
-        highest = max(point.p95 for points in timeline.load.values() for point in points)
-        for name, points in timeline.load.items():
-            yield from charts.latencies(axis, name, points, highest)
-    if timeline.latency:
-        yield f"<h2>The agents' own time, of what ended in each {in_words(timeline.width_s)}</h2>"
-        yield from charts.key({"low": "p50", "high": "p95"})
-        for name, points in list(timeline.latency.items())[:AGENTS_MAX]:
-            yield from charts.latencies(axis, name, points)
-        yield from _left_out(len(timeline.latency), AGENTS_MAX)
-    if timeline.ceremonies:
-        yield "<h2>Ceremonies</h2>"
-        yield from charts.key({h.what: h.what for all_of in timeline.ceremonies.values() for h in all_of})
-        yield from charts.dots(axis, timeline.ceremonies, "runs of ceremonies over time")
-        yield from _left_out(len(timeline.ceremonies), charts.ROWS_MAX)
-    if timeline.cost:
-        yield "<h2>Cost so far, in US dollars</h2>"
-        yield from charts.steps(axis, timeline.cost, "cost over time", money=True)
 
 
 def _left_out(count: int, shown_max: int) -> Iterator[str]:
@@ -319,11 +315,20 @@ def render(report: SimulationReport, *, verbose: bool = False) -> Iterator[str]:
         if worker.lost_s is not None:
             after = in_words(worker.lost_s)
             yield f"  BROKEN worker {one_line(worker.name, 60)} was lost after {after}: its part is not in the figures"
-    yield from _expectation_lines(report)
+    if not report.expectations and not report.of_hub:
+        yield "  nothing is expected of it: `expect:` in the scenario names figures that must hold"
+    for expectation, figure, holds in report.expectations:
+        mark = "holds " if holds else "BROKEN"
+        yield f"  {mark} {expectation.text}   (it is {shown(expectation.unit, figure)})"
+        if not holds:
+            yield from (f"         {line}" for line in endings_about(report, expectation))
     yield from _invariants(report, verbose)
     yield ""
     yield from _columns(figure_rows(report))
-    yield from _ceremonies(report)
+    if report.ceremonies:
+        yield ""
+        yield "ceremonies:"
+        yield from (f"  {line}" for line in _columns(ceremony_rows(report)))
     yield from _load(report)
     yield from _workers(report)
     if report.troubles:
@@ -336,16 +341,6 @@ def render(report: SimulationReport, *, verbose: bool = False) -> Iterator[str]:
     if report.again:
         yield ""
         yield f"play it again: {report.again}"
-
-
-def _expectation_lines(report: SimulationReport) -> Iterator[str]:
-    if not report.expectations and not report.of_hub:
-        yield "  nothing is expected of it: `expect:` in the scenario names figures that must hold"
-    for expectation, figure, holds in report.expectations:
-        mark = "holds " if holds else "BROKEN"
-        yield f"  {mark} {expectation.text}   (it is {shown(expectation.unit, figure)})"
-        if not holds:
-            yield from (f"         {line}" for line in endings_about(report, expectation))
 
 
 def endings_about(report: SimulationReport, expectation: Expectation) -> Iterator[str]:
@@ -450,13 +445,6 @@ def ceremony_rows(report: SimulationReport) -> list[list[str]]:
         counts = [totals.due, totals.fired, totals.late, totals.missed, totals.skipped, *ended, totals.running]
         rows.append([totals.ceremony, *map(str, counts)])
     return rows
-
-
-def _ceremonies(report: SimulationReport) -> Iterator[str]:
-    if report.ceremonies:
-        yield ""
-        yield "ceremonies:"
-        yield from (f"  {line}" for line in _columns(ceremony_rows(report)))
 
 
 def load_rows(load: LoadMetrics) -> list[list[str]]:

@@ -52,20 +52,17 @@ class ScenarioRun(ABC):
         lasts = self.scenario.duration if trouble.lasts is None else trouble.lasts
         try:
             if trouble.kind.fault is not None:
-                await self._disturb_messages(trouble, names, lasts)
+                up = self._add_faults(trouble, names)
+                try:
+                    await self.clock.sleep(lasts)
+                finally:
+                    for fault in up:
+                        fault.lift()
+                    self.record("hits", fault=trouble.fault, hits=sum(fault.hits for fault in up))
             else:
                 await self._disturb_processes(trouble, names, lasts)
         finally:
             self.record("trouble", fault=trouble.fault, agent=trouble.agent, phase="ends")
-
-    async def _disturb_messages(self, trouble: Trouble, names: tuple[str, ...], lasts: float) -> None:
-        up = self._add_faults(trouble, names)
-        try:
-            await self.clock.sleep(lasts)
-        finally:
-            for fault in up:
-                fault.lift()
-            self.record("hits", fault=trouble.fault, hits=sum(fault.hits for fault in up))
 
     @abstractmethod
     def _add_faults(self, trouble: Trouble, names: tuple[str, ...]) -> Sequence[Weather]:

@@ -130,7 +130,7 @@ def work_card(run: ScenarioView, width: int) -> list[Text]:
         for name, cells, now, tone in rows
     ]
     stops = [line((f"hub killed {plural(run.kills, 'time')}", Tone.WARN))] if run.kills else []
-    each = line((f"a bar is {_bar_words(run, bars)}", MUTED))
+    each = line((f"a bar is {duration(run.width_s * -(-CELLS_MAX // bars) * 1000)}", MUTED))
     return [clip(row, width) for row in (*lines, fitted([*stops, each], width))]
 
 
@@ -138,10 +138,6 @@ def _narrowed(cells: Sequence[int], bars: int) -> list[int]:
     """Adjacent values merged until they fit: the highest of each group."""
     by = -(-CELLS_MAX // bars)
     return [max(cells[at : at + by]) for at in range(0, len(cells), by)]
-
-
-def _bar_words(run: ScenarioView, bars: int) -> str:
-    return duration(run.width_s * -(-CELLS_MAX // bars) * 1000)
 
 
 def ends_card(run: ScenarioView, width: int) -> list[Text]:

@@ -145,7 +145,17 @@ class Simulation(ScenarioRun):
             for process in self.hubs:
                 await process.start()
             await self._cards_read()
-            await self._play_traffic_and_troubles()
+            scenario = self.scenario
+            self.traffic.come()
+            if self._left_out is not None:
+                self.record("mix", left_out=list(self._left_out))
+            weather = Workers("weather")
+            async with weather:
+                for number, trouble in enumerate(self._troubles):
+                    weather.start(self._bring_trouble(trouble), name=f"{number} {trouble.fault}")
+                self._workers.start(self._look_at_health(), name="health")
+                self._workers.start(self._measure_loop(), name="beat")
+                await asyncio.sleep(scenario.duration)
             await self._settle()
             assert self.hub is not None
             self._record_health_of_hubs()
@@ -162,19 +172,6 @@ class Simulation(ScenarioRun):
             for process in self.hubs:
                 await process.stop()
         await self.disk.storage.stop()
-
-    async def _play_traffic_and_troubles(self) -> None:
-        scenario = self.scenario
-        self.traffic.come()
-        if self._left_out is not None:
-            self.record("mix", left_out=list(self._left_out))
-        weather = Workers("weather")
-        async with weather:
-            for number, trouble in enumerate(self._troubles):
-                weather.start(self._bring_trouble(trouble), name=f"{number} {trouble.fault}")
-            self._workers.start(self._look_at_health(), name="health")
-            self._workers.start(self._measure_loop(), name="beat")
-            await asyncio.sleep(scenario.duration)
 
     async def _settle(self) -> None:
         """Ends all trouble, and waits until every request has its outcome, at most for the longest limit."""

@@ -250,13 +250,9 @@ def distribution(amounts: Sequence[float]) -> Distribution:
         if count >= len(ordered):
             return tuple(ordered)
         seen = tuple(between(ordered, at / (count - 1)) for at in range(count))
-        if abs(_mean(seen) - mean) <= MEAN_ERROR_MAX * mean:
+        if abs(fmean((low + high) / 2 for low, high in pairwise(seen)) - mean) <= MEAN_ERROR_MAX * mean:
             break
     return seen
-
-
-def _mean(quantiles: Quantiles) -> float:
-    return fmean((low + high) / 2 for low, high in pairwise(quantiles))
 
 
 def _strays(ordered: Sequence[float], law: LogNormal) -> float:
@@ -463,7 +459,20 @@ def _lines(
         yield from (f"  {key}: {value_text(value)}" for key, value in settings.items())
     yield "fleet:"
     for agent, fitted in twin.agents.items():
-        yield from _agent(agent, fitted)
+        called = fitted.called
+        yield f"  {value_text(agent)}:"
+        if called.dialect is None:
+            yield "    # which version of A2A it speaks was not seen"
+        else:
+            yield f'    dialect: "{called.dialect}"'
+        yield f"    streaming: {value_text(called.streaming)}"
+        yield f"    push: {value_text(called.push)}"
+        if fitted.waits_s:
+            yield f"    waits: {span(fitted.waits_s)}  # its reply brought the result"
+        yield "    skills:"
+        for skill, fit in fitted.skills.items():
+            yield f"      {value_text(skill)}:"
+            yield from (f"        {line}" for line in _skill_lines(fit))
     if twin.traffic:
         yield "traffic:"
         for source in twin.traffic:
@@ -473,23 +482,6 @@ def _lines(
     yield from _people_lines(twin.people)
     yield "# expect:"
     yield "#   - fleet.success_rate >= 95%"
-
-
-def _agent(name: str, fitted: AgentTwin) -> Iterator[str]:
-    called = fitted.called
-    yield f"  {value_text(name)}:"
-    if called.dialect is None:
-        yield "    # which version of A2A it speaks was not seen"
-    else:
-        yield f'    dialect: "{called.dialect}"'
-    yield f"    streaming: {value_text(called.streaming)}"
-    yield f"    push: {value_text(called.push)}"
-    if fitted.waits_s:
-        yield f"    waits: {span(fitted.waits_s)}  # its reply brought the result"
-    yield "    skills:"
-    for skill, fit in fitted.skills.items():
-        yield f"      {value_text(skill)}:"
-        yield from (f"        {line}" for line in _skill_lines(fit))
 
 
 def _skill_lines(fit: SkillTwin) -> Iterator[str]:

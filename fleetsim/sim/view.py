@@ -150,20 +150,17 @@ class ScenarioFold:
         self._run: Run | None = None
         self._moved_s = 0.0
 
-    def _started(self, event: ScenarioStarted) -> None:
-        self._run = Run()
-        self._cells = RunBuckets(event.duration_s)
-        self._rated: deque[float] = deque(maxlen=_RATED_MAX)
-        self._requests = self._failures = 0
-        self._ends: Counter[str] = Counter()
-        self._moved_s = 0.0
-        self._expect = tuple(Expectation.read(text) for text in event.expect)
-        self._figures: tuple[ExpectationRow, ...] | None = None
-
     def fold(self, event: Event) -> None:
         """Takes in an event of the hub, or of the recording."""
         if isinstance(event, ScenarioStarted):
-            self._started(event)
+            self._run = Run()
+            self._cells = RunBuckets(event.duration_s)
+            self._rated: deque[float] = deque(maxlen=_RATED_MAX)
+            self._requests = self._failures = 0
+            self._ends: Counter[str] = Counter()
+            self._moved_s = 0.0
+            self._expect = tuple(Expectation.read(text) for text in event.expect)
+            self._figures: tuple[ExpectationRow, ...] | None = None
         if self._run is None:
             return
         if isinstance(event, ClockMoved):

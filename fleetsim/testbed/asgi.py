@@ -66,18 +66,15 @@ class AsgiCall:
                 exc_info=error,
             )
         finally:
-            self._finish()
-
-    def _finish(self) -> None:
-        if self._head is None and not self._left:
-            self._head = (500, {"content-type": "text/plain; charset=utf-8"})
-            self._head_at = self._loop.time()
-            self._buffer.append((self._head_at, b"Internal Server Error"))
-        elif not self._complete:
-            self._lost = self._lost or "the application ended before its response did"
-        if not self._complete:
-            self._end()
-        self._wake()
+            if self._head is None and not self._left:
+                self._head = (500, {"content-type": "text/plain; charset=utf-8"})
+                self._head_at = self._loop.time()
+                self._buffer.append((self._head_at, b"Internal Server Error"))
+            elif not self._complete:
+                self._lost = self._lost or "the application ended before its response did"
+            if not self._complete:
+                self._end()
+            self._wake()
 
     # The application's side.
 

@@ -22,7 +22,7 @@ from fleetsim.runtime.body import Room
 from fleetsim.runtime.exchange import Origin, origin_of, read_whole, where_of
 from fleetsim.runtime.ports import IncomingResponse, Reply, Request, WayOut
 from fleetsim.runtime.workers import Workers
-from fleetsim.testbed.asgi import App, Mount, Scope
+from fleetsim.testbed.asgi import App, Mount
 from fleetsim.testbed.faults import ActiveFaults, Fault, FaultInput, Match, Start, Weather
 from fleetsim.testbed.simulated_exchange import SeenRequest, SimulatedExchange, http_scope
 
@@ -187,7 +187,9 @@ class MemoryNetwork:
     async def carry(self, simulated: SimulatedExchange, request: Request) -> Start:
         """Send a request and return the start of its response. Raises as ``Transport.open`` does."""
         mount = await simulated.connect(self.spec_version)
-        scope = self._scope(request, simulated.seen.source, mount)
+        port = self._ports[simulated.seen.source] = self._ports.get(simulated.seen.source, 40_000) % 65_000 + 1
+        client = (self.addresses.get(simulated.seen.source, ("127.0.0.1",))[0], port)
+        scope = http_scope(request, mount, client=client, spec_version=self.spec_version)
         return await simulated.converse(mount, scope, self._own)
 
     def mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
@@ -207,11 +209,6 @@ class MemoryNetwork:
 
     def over(self, request: Request, source: str) -> list[tuple[Fault, FaultInput]]:
         return self._active_faults.over(request, source)
-
-    def _scope(self, request: Request, source: str, mount: Mount) -> Scope:
-        port = self._ports[source] = self._ports.get(source, 40_000) % 65_000 + 1
-        client = (self.addresses.get(source, ("127.0.0.1",))[0], port)
-        return http_scope(request, mount, client=client, spec_version=self.spec_version)
 
     def _at(self, origin: str) -> Mount:
         mount = self._mounts.get(origin_of(origin))

@@ -106,7 +106,18 @@ class FaultProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            await self._carry(reader, writer)
+            line, headers = await _read_head(reader)
+            body = await _read_body(reader, headers)
+            method, path, _ = line.split(" ", 2)
+            request = Request(method=method, url=f"{self._target}{path}", headers=dict(headers), body=body)
+            self.requests.append(request)
+            pipeline = FaultPipeline(self._active_faults.over(request, ""), where=f"{method} {self._target}")
+            async with asyncio.TaskGroup() as group:
+                watch = group.create_task(_until_gone(reader))
+                work = group.create_task(self._answer(request, headers, pipeline, writer))
+                # The side that ends first, the caller by leaving or the response by being complete, ends the other.
+                watch.add_done_callback(lambda _: work.cancel())
+                work.add_done_callback(lambda _: watch.cancel())
         except _BROKEN:
             _reset(writer)
         except asyncio.CancelledError:
@@ -116,20 +127,6 @@ class FaultProxy:
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
-
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        line, headers = await _read_head(reader)
-        body = await _read_body(reader, headers)
-        method, path, _ = line.split(" ", 2)
-        request = Request(method=method, url=f"{self._target}{path}", headers=dict(headers), body=body)
-        self.requests.append(request)
-        pipeline = FaultPipeline(self._active_faults.over(request, ""), where=f"{method} {self._target}")
-        async with asyncio.TaskGroup() as group:
-            watch = group.create_task(_until_gone(reader))
-            work = group.create_task(self._answer(request, headers, pipeline, writer))
-            # The side that ends first, the caller by leaving or the response by being complete, ends the other.
-            watch.add_done_callback(lambda _: work.cancel())
-            work.add_done_callback(lambda _: watch.cancel())
 
     async def _answer(
         self, request: Request, headers: Headers, pipeline: FaultPipeline, writer: asyncio.StreamWriter
@@ -232,23 +229,19 @@ async def _read_head(reader: asyncio.StreamReader) -> tuple[str, Headers]:
 async def _read_body(reader: asyncio.StreamReader, headers: Headers) -> bytes:
     fields = folded_headers(headers)
     if "chunked" in fields.get("transfer-encoding", "").lower():
-        return await _read_chunked(reader)
+        body = b""
+        while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
+            if len(body) + size > BODY_BYTES_MAX:
+                raise LimitReached(f"a body of more than {BODY_BYTES_MAX} bytes")
+            body += await reader.readexactly(size)
+            await reader.readexactly(2)
+        while (await reader.readuntil(b"\r\n")) != b"\r\n":
+            pass
+        return body
     length = int(fields.get("content-length") or 0)
     if length > BODY_BYTES_MAX:
         raise LimitReached(f"a body of more than {BODY_BYTES_MAX} bytes")
     return await reader.readexactly(length)
-
-
-async def _read_chunked(reader: asyncio.StreamReader) -> bytes:
-    body = b""
-    while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
-        if len(body) + size > BODY_BYTES_MAX:
-            raise LimitReached(f"a body of more than {BODY_BYTES_MAX} bytes")
-        body += await reader.readexactly(size)
-        await reader.readexactly(2)
-    while (await reader.readuntil(b"\r\n")) != b"\r\n":
-        pass
-    return body
 
 
 async def _until_gone(reader: asyncio.StreamReader) -> None:

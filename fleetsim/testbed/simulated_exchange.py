@@ -193,30 +193,6 @@ def http_scope(request: Request, mount: Mount, *, client: tuple[str, int], spec_
     """The ASGI scope of a request, as a server over HTTP/1.1 would make it. Raises Unreachable."""
     parts = urlsplit(request.url)
     path = parts.path or "/"
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": spec_version},
-        "http_version": "1.1",
-        "method": request.method.upper(),
-        "scheme": parts.scheme,
-        "path": unquote(path),
-        "raw_path": path.encode("ascii", "replace"),
-        "query_string": parts.query.encode("ascii", "replace"),
-        "root_path": "",
-        "headers": _wire_headers(request),
-        "client": client,
-        "server": (mount.origin.host, mount.origin.port),
-        "state": dict(mount.lifespan.state) if mount.lifespan else {},
-        "extensions": {BODY_COMPLETE: _there},
-    }
-
-
-def _there() -> bool:
-    """Whether the body has arrived: always true."""
-    return True
-
-
-def _wire_headers(request: Request) -> list[tuple[bytes, bytes]]:
     origin = origin_of(request.url)
     headers: Mapping[str, str] = {
         "host": f"{origin.host}:{origin.port}",
@@ -228,4 +204,24 @@ def _wire_headers(request: Request) -> list[tuple[bytes, bytes]]:
     text = "".join(itertools.chain.from_iterable(headers.items()))
     if "\r" in text or "\n" in text or "\0" in text:
         raise Unreachable("a header holds a line break; nothing was sent")
-    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": spec_version},
+        "http_version": "1.1",
+        "method": request.method.upper(),
+        "scheme": parts.scheme,
+        "path": unquote(path),
+        "raw_path": path.encode("ascii", "replace"),
+        "query_string": parts.query.encode("ascii", "replace"),
+        "root_path": "",
+        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
+        "client": client,
+        "server": (mount.origin.host, mount.origin.port),
+        "state": dict(mount.lifespan.state) if mount.lifespan else {},
+        "extensions": {BODY_COMPLETE: _there},
+    }
+
+
+def _there() -> bool:
+    """Whether the body has arrived: always true."""
+    return True

@@ -202,22 +202,6 @@ async def no_redirects(session: Session) -> None:
     fail_unless(followed is None, "the redirect of a webhook was followed", reply, *([followed] if followed else ()))
 
 
-async def _retry_keeps_order(session: Session) -> None:
-    """A notice that is refused once: its second try must not come after the end was delivered."""
-    hook = session.hook()
-    hook.refused_once = {"submitted", "working"}
-    reply = await send_with_webhook(session, None, hook)
-    not_tested_unless(await hook.until(tells_the_end, session.options.patience_s), "no terminal webhook came", reply)
-    await asyncio.sleep(RETRY_S)
-    states = [state for arrival in hook.arrivals if (state := state_of(arrival))]
-    end = next(place for place, state in enumerate(states) if state in TERMINAL)
-    # A state that came before the end (and was refused then) is tried again after it: the order is turned round.
-    late = [state for place, state in enumerate(states) if place > end and state not in TERMINAL]
-    fail_unless(
-        not late, f"a refused {late[0] if late else ''} was tried again after the end", reply, *hook.arrivals[:4]
-    )
-
-
 @should(
     "P-31: Webhooks come in the order of the states",
     source=PUSH,
@@ -234,7 +218,19 @@ async def in_order(session: Session) -> None:
     states = [state_of(arrival) for arrival in hook.arrivals if state_of(arrival)]
     first = next(place for place, state in enumerate(states) if state in TERMINAL)
     fail_unless(all(state in TERMINAL for state in states[first:]), f"the order was {', '.join(states)}", reply)
-    await _retry_keeps_order(session)
+    # A notice that is refused once: its second try must not come after the end was delivered.
+    hook = session.hook()
+    hook.refused_once = {"submitted", "working"}
+    reply = await send_with_webhook(session, None, hook)
+    not_tested_unless(await hook.until(tells_the_end, session.options.patience_s), "no terminal webhook came", reply)
+    await asyncio.sleep(RETRY_S)
+    states = [state for arrival in hook.arrivals if (state := state_of(arrival))]
+    end = next(place for place, state in enumerate(states) if state in TERMINAL)
+    # A state that came before the end (and was refused then) is tried again after it: the order is turned round.
+    late = [state for place, state in enumerate(states) if place > end and state not in TERMINAL]
+    fail_unless(
+        not late, f"a refused {late[0] if late else ''} was tried again after the end", reply, *hook.arrivals[:4]
+    )
 
 
 @must(
