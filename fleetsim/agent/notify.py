@@ -131,20 +131,7 @@ class PushSender:
         if queue is None:
             queue = self._queues[name] = _NoticeQueue(*name)
             self._busy[record.key] = self._busy.get(record.key, 0) + 1
-        for event in self._events(push, update):
-            queue.waiting.append(TaskNotice(event=event, task=record.task))
-        while len(queue.waiting) > self._limits.notices_queued_max:
-            queue.waiting.popleft()
-            log.warning("webhook of task %s is too slow; its oldest notice was dropped", one_line(record.task_id, 128))
-        if fresh:
-            try:
-                queue.worker = self._workers.start(self._serve(queue), name=f"webhook {record.task_id}")
-            except RuntimeError as error:
-                self._forget(queue)
-                log.error("webhook of task %s cannot be delivered: %s", one_line(record.task_id, 128), error)
-
-    def _events(self, push: PushTarget, update: StatusUpdate) -> list[StatusUpdate | ArtifactUpdate]:
-        """The notices one move makes for one config, in order, under its ``events`` filter (0.1 alone has one)."""
+        # The notices one move makes for one config, in order, under its ``events`` filter (0.1 alone has one).
         wanted = push.config.events
         events: list[StatusUpdate | ArtifactUpdate] = []
         if self._behaviours[push.dialect].artifact_notice:
@@ -155,7 +142,17 @@ class PushSender:
             ]
         if wanted is None or "status" in wanted:
             events.append(update)
-        return events
+        for event in events:
+            queue.waiting.append(TaskNotice(event=event, task=record.task))
+        while len(queue.waiting) > self._limits.notices_queued_max:
+            queue.waiting.popleft()
+            log.warning("webhook of task %s is too slow; its oldest notice was dropped", one_line(record.task_id, 128))
+        if fresh:
+            try:
+                queue.worker = self._workers.start(self._serve(queue), name=f"webhook {record.task_id}")
+            except RuntimeError as error:
+                self._forget(queue)
+                log.error("webhook of task %s cannot be delivered: %s", one_line(record.task_id, 128), error)
 
     async def _serve(self, queue: _NoticeQueue) -> None:
         """Deliver one config's notices, one at a time, until there are none."""

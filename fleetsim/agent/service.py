@@ -19,7 +19,6 @@ from fleetsim.agent.notify import PushSender
 from fleetsim.agent.operations import CallerContext, Reply
 from fleetsim.agent.runner import Runner
 from fleetsim.agent.settings import AgentSettings
-from fleetsim.agent.skills import Skill
 from fleetsim.agent.store import Store
 from fleetsim.agent.streams import StreamSlot, StreamSlots, Watch
 from fleetsim.agent.tasks import PushTarget, Record, TaskEnded, TaskFeed, TaskKey
@@ -49,7 +48,7 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
 )
 from fleetsim.model.limits import TooMuchText, check_text
-from fleetsim.model.task import FilePart, JsonObject, Message, Role, Task, TaskState
+from fleetsim.model.task import FilePart, JsonObject, Role, Task, TaskState
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Ids
 from fleetsim.runtime.webhook import WebhookSender, check_secret, is_signing, read_secret
@@ -203,7 +202,12 @@ class Service:
         metadata = {**message.metadata, **call.metadata}
         skill = self._settings.choose(self._skills, self._default_skill, metadata, text)
         if skill is not None:
-            self._check_modes(message, skill)
+            # Refuse files of a type that neither the skill nor the agent takes, where they say what they take.
+            modes = skill.input_modes or self._settings.input_modes
+            for part in message.parts if modes else ():
+                kind = part.media_type if isinstance(part, FilePart) else None
+                if kind and not any(fnmatchcase(kind.lower(), mode.lower()) for mode in modes or ()):
+                    raise ContentTypeNotSupported(f"{one_line(kind, 80)} is not taken here")
         task_id = named or self._ids.new()
         record = self._store.create(
             caller.owner,
@@ -316,14 +320,6 @@ class Service:
     def _check_id(self, text: str | None, name: str) -> None:
         if text is not None and not 0 < len(text) <= self._limits.id_chars_max:
             raise InvalidParams(f"{name} must have 1 to {self._limits.id_chars_max} characters")
-
-    def _check_modes(self, message: Message, skill: Skill) -> None:
-        """Refuse files of a type that neither the skill nor the agent takes, where they say what they take."""
-        modes = skill.input_modes or self._settings.input_modes
-        for part in message.parts if modes else ():
-            kind = part.media_type if isinstance(part, FilePart) else None
-            if kind and not any(fnmatchcase(kind.lower(), mode.lower()) for mode in modes or ()):
-                raise ContentTypeNotSupported(f"{one_line(kind, 80)} is not taken here")
 
     async def _check_webhook(self, config: PushConfig) -> None:
         """Refuse a webhook we may not call, always aloud (threat T-20)."""

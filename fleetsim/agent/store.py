@@ -361,7 +361,8 @@ class Store:
         if status is not entry.status:
             entry.sequence = self._change(status.timestamp or entry.updated_at)
         entry.status = status
-        self._touch(entry)
+        entry.touched_s = self._clock.monotonic()
+        entry.updated_at = self._clock.now()
         if ends:
             self.retention.finished(entry)
         if moved:
@@ -391,10 +392,6 @@ class Store:
         """Have the keepers store the entry as it is now."""
         for keep in self.keepers:
             keep(entry.key)
-
-    def _touch(self, entry: Entry) -> None:
-        entry.touched_s = self._clock.monotonic()
-        entry.updated_at = self._clock.now()
 
     def _status(
         self, entry: Entry, state: TaskState, text: str | None, metadata: JsonObject | None = None

@@ -67,7 +67,20 @@ class CeremonyFolder:
     async def poll(self) -> bool:
         """Look once; True if ``contents`` changed. Never raises: what is wrong is among the problems."""
         async with self._lock:
-            return await self._poll()
+            trouble, changes = "", Changes()
+            try:
+                changes = await self._watch.look()
+            except ConfigError as error:
+                trouble = str(error)
+            if not (changes or trouble or self._folder_error):
+                return False
+            for path in changes.gone:
+                del self._files_read[path]
+            for path in changes.changed:
+                self._files_read[path] = await self._read(path)
+            before, self._folder_error = self.contents, trouble
+            self.contents = self._in_force()
+            return self.contents != before
 
     async def take_up(self, path: Path) -> None:
         """Read one file now, or note that it is gone: its writer need not wait for the next look."""
@@ -78,22 +91,6 @@ class CeremonyFolder:
             if stamp is not None:
                 self._files_read[path] = await self._read(path)
             self.contents = self._in_force()
-
-    async def _poll(self) -> bool:
-        trouble, changes = "", Changes()
-        try:
-            changes = await self._watch.look()
-        except ConfigError as error:
-            trouble = str(error)
-        if not (changes or trouble or self._folder_error):
-            return False
-        for path in changes.gone:
-            del self._files_read[path]
-        for path in changes.changed:
-            self._files_read[path] = await self._read(path)
-        before, self._folder_error = self.contents, trouble
-        self.contents = self._in_force()
-        return self.contents != before
 
     async def _listing(self) -> list[FileStamp]:
         """The files of the folder and of all projects. Raises ConfigError."""

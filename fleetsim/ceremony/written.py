@@ -60,19 +60,15 @@ def timed(values: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     if span is not None:
         if wanted.get("at") is not None:
             raise CeremonyInvalid("in", "'in' and 'at' both say when; give one")
-        moment = now.astimezone(UTC) + timedelta(seconds=_seconds(span))
+        match = _SPAN.fullmatch(span.strip()) if isinstance(span, str) else None
+        seconds = int(match[1]) * _SECONDS[match[2]] if match else span
+        if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 <= seconds <= IN_S_MAX:
+            raise CeremonyInvalid("in", "'in' must be seconds, or a number with s, m, h or d, of a year at most")
+        moment = now.astimezone(UTC) + timedelta(seconds=seconds)
         wanted["at"] = moment.replace(microsecond=0).isoformat().replace("+00:00", "Z")
     if wanted.get("at") is not None and wanted.get("schedule") is None:
         wanted.setdefault("once", True)
     return wanted
-
-
-def _seconds(span: Any) -> int:
-    match = _SPAN.fullmatch(span.strip()) if isinstance(span, str) else None
-    seconds = int(match[1]) * _SECONDS[match[2]] if match else span
-    if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 <= seconds <= IN_S_MAX:
-        raise CeremonyInvalid("in", "'in' must be seconds, or a number with s, m, h or d, of a year at most")
-    return seconds
 
 
 def checked(text: str) -> Ceremony:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from fleetsim.api.health import HealthSnapshot
-from fleetsim.channels.alerts import AlertKey, AlertKind, Alerts, AlertSettings, what_holds
+from fleetsim.channels.alerts import AlertKey, AlertKind, Alerts, what_holds
 from fleetsim.channels.delivery import CurrentSettings
 from fleetsim.events.fleet import (
     AlertCleared,
@@ -127,16 +127,13 @@ class AlertMonitor:
             settings = self._fleet.settings.alerts
             if settings.channels and not self.silent:
                 try:
-                    self._judge(settings)
+                    facts = self._fleet.facts()
+                    self._alerts.forget_agents_but(facts.conditions)
+                    why = {ceremony: missed.why for ceremony, missed in self._missed.items()}
+                    alerts = what_holds(settings, facts.snapshot, facts.last_hour, why, facts.conditions)
+                    for event in self._alerts.judge(alerts, facts.snapshot.collected_at, settings.cooldown_s):
+                        self._events.publish(event)
+                    # Each was published at least once above, also if the next slot fired at once.
+                    self._missed = {ceremony: missed for ceremony, missed in self._missed.items() if not missed.over}
                 except Exception:  # one check that failed must not stop the next
                     log.exception("the fleet could not be judged for alerts")
-
-    def _judge(self, settings: AlertSettings) -> None:
-        facts = self._fleet.facts()
-        self._alerts.forget_agents_but(facts.conditions)
-        why = {ceremony: missed.why for ceremony, missed in self._missed.items()}
-        alerts = what_holds(settings, facts.snapshot, facts.last_hour, why, facts.conditions)
-        for event in self._alerts.judge(alerts, facts.snapshot.collected_at, settings.cooldown_s):
-            self._events.publish(event)
-        # Each was published at least once above, also if the next slot fired at once.
-        self._missed = {ceremony: missed for ceremony, missed in self._missed.items() if not missed.over}

@@ -35,7 +35,6 @@ from fleetsim.events.request import Event, QuestionAsked, QuestionExpired, Quest
 from fleetsim.ledger import Ledger
 from fleetsim.model.errors import FleetsimError, UnknownTarget
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Outcome
 from fleetsim.runtime.address import AddressPolicy, AllowEntry, parse_webhook_url
 from fleetsim.runtime.explain import did_you_mean
 from fleetsim.runtime.limits import TokenBucket
@@ -339,7 +338,14 @@ class Notifier:
     async def _tell(self, event: Event) -> None:
         match event:
             case CeremonyCompleted(notify_channel=channel) if channel:
-                notice = put.of_run(event, await self._outcomes(event.correlation_ids))
+                # The outcomes that can be read: a notice of a run is sent even while the ledger refuses reads.
+                outcomes = []
+                for correlation_id in event.correlation_ids:
+                    try:
+                        outcomes.append(await self._ledger.outcome(correlation_id))
+                    except FleetsimError as error:
+                        log.warning("the notice lacks the outcome of %s: %s", correlation_id, error)
+                notice = put.of_run(event, tuple(outcome for outcome in outcomes if outcome is not None))
                 self._channels.send(channel, notice, owner=event.created_by)
             case CeremonyLate() | CeremonyMissed() | CeremonySkipped() if event.notify_channel:
                 self._channels.send(event.notify_channel, put.of_slot(event), owner=event.created_by)
@@ -352,13 +358,3 @@ class Notifier:
             case AlertRaised() | AlertCleared(delivered=True):
                 for channel in self._fleet.settings.alerts.channels:
                     self._channels.send(channel, put.of_alert(event))
-
-    async def _outcomes(self, correlation_ids: tuple[str, ...]) -> tuple[Outcome, ...]:
-        """The outcomes that can be read: a notice of a run is sent even while the ledger refuses reads."""
-        outcomes = []
-        for correlation_id in correlation_ids:
-            try:
-                outcomes.append(await self._ledger.outcome(correlation_id))
-            except FleetsimError as error:
-                log.warning("the notice lacks the outcome of %s: %s", correlation_id, error)
-        return tuple(outcome for outcome in outcomes if outcome is not None)

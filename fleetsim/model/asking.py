@@ -86,7 +86,16 @@ def asking_of(task: Task) -> Prompt:
     """Return the question of a waiting task: its ``text_of``, and its data and files."""
     text, chars = text_of(task)
     parts, total = answer_parts(task)
-    return Prompt(text=text or SILENT, chars=chars if text else len(SILENT), parts=_limited(parts), parts_total=total)
+    # Drop the content of files, and of data past the limit; the task still holds it.
+    limited, left = [], DATA_BYTES_MAX
+    for part in parts:
+        size = part.size_bytes or 0
+        if part.kind == "data" and not part.truncated and size <= left:
+            left -= size
+            limited.append(part)
+        else:
+            limited.append(without_content(part, truncated=part.truncated or part.kind == "data"))
+    return Prompt(text=text or SILENT, chars=chars if text else len(SILENT), parts=tuple(limited), parts_total=total)
 
 
 def answer_schema(parts: Iterable[ListedPart]) -> Schema | None:
@@ -189,19 +198,6 @@ def _described(parts: Iterable[Part]) -> str:
         else:
             lines.append(str(listed_part(part, number)))
     return "\n".join(lines)
-
-
-def _limited(parts: tuple[ListedPart, ...]) -> tuple[ListedPart, ...]:
-    """Drop the content of files, and of data past the limit; the task still holds it."""
-    limited, left = [], DATA_BYTES_MAX
-    for part in parts:
-        size = part.size_bytes or 0
-        if part.kind == "data" and not part.truncated and size <= left:
-            left -= size
-            limited.append(part)
-        else:
-            limited.append(without_content(part, truncated=part.truncated or part.kind == "data"))
-    return tuple(limited)
 
 
 def _plain(value: Any) -> Any:

@@ -154,7 +154,14 @@ def _create(path: Path, data: bytes, mode: int) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = _beside(path, data, mode)
         try:
-            _link(temporary, path)
+            # Give a complete file its name, unless that is taken (FileExistsError).
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                raise
+            except OSError:  # a file system without links: the name is taken by an empty file first
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+                os.replace(temporary, path)
         except FileExistsError:
             return False
         finally:
@@ -164,17 +171,6 @@ def _create(path: Path, data: bytes, mode: int) -> bool:
         raise _said(path, error) from error
     _sync_folder(path.parent)
     return True
-
-
-def _link(temporary: str, path: Path) -> None:
-    """Give a complete file its name, unless that is taken (FileExistsError)."""
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links: the name is taken by an empty file first
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        os.replace(temporary, path)
 
 
 def _beside(path: Path, data: bytes, mode: int) -> str:

@@ -112,7 +112,9 @@ class BodyReader:
         """
         charged: RequestTurn | None = request.scope.get(CHARGED)
         account = account or (charged.account if charged is not None else None)
-        if _is_whole(request):
+        # Whether the body is there already, as most are: a deadline would be half of what reading it costs.
+        whole = request.scope.get("extensions", {}).get(BODY_COMPLETE)
+        if whole is not None and bool(whole()):
             deadline = None
         elif deadline is None:
             deadline = Deadline(asyncio.get_running_loop().time() + self._seconds)
@@ -152,12 +154,6 @@ def away(request: Request) -> AbstractAsyncContextManager[None]:
     """A wait for news or for the client, in which the request's principal may do other work."""
     charged: RequestTurn | None = request.scope.get(CHARGED)
     return nullcontext() if charged is None else charged.away()
-
-
-def _is_whole(request: Request) -> bool:
-    """Whether the body is there already, as most are: a deadline would be half of what reading it costs."""
-    whole = request.scope.get("extensions", {}).get(BODY_COMPLETE)
-    return whole is not None and bool(whole())
 
 
 async def while_connected(request: Request, answer: Callable[[], Awaitable[T]]) -> tuple[T] | None:

@@ -55,7 +55,17 @@ class SystemPrograms:
             with suppress(TimeoutError):
                 async with asyncio.timeout(program.seconds):
                     await talk.over.wait()
-            return _result(transport.get_returncode(), talk, program.seconds)
+            status = transport.get_returncode()
+            if talk.flooded:
+                return ProgramResult(reason=f"wrote more than {OUTPUT_BYTES_MAX} bytes")
+            if status is None:
+                return ProgramResult(reason=f"did not end within {program.seconds:g} s")
+            if status == 0:
+                return ProgramResult(status=0)
+            lines = talk.output.decode("utf-8", "replace").strip().splitlines()
+            last_line = f": {one_line(lines[-1], _SAID_CHARS)}" if lines else ""
+            how = f"ended with {status}" if status > 0 else f"ended by signal {-status}"
+            return ProgramResult(status=status, reason=how + last_line)
         finally:
             if not talk.over.is_set() or talk.flooded:  # what it started, and left behind, ends with it
                 with suppress(ProcessLookupError):
@@ -86,19 +96,6 @@ class _Talk(asyncio.SubprocessProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.over.set()
-
-
-def _result(status: int | None, talk: _Talk, seconds: float) -> ProgramResult:
-    if talk.flooded:
-        return ProgramResult(reason=f"wrote more than {OUTPUT_BYTES_MAX} bytes")
-    if status is None:
-        return ProgramResult(reason=f"did not end within {seconds:g} s")
-    if status == 0:
-        return ProgramResult(status=0)
-    lines = talk.output.decode("utf-8", "replace").strip().splitlines()
-    last_line = f": {one_line(lines[-1], _SAID_CHARS)}" if lines else ""
-    how = f"ended with {status}" if status > 0 else f"ended by signal {-status}"
-    return ProgramResult(status=status, reason=how + last_line)
 
 
 def desktop_program(title: str, text: str, *, platform: str = sys.platform) -> Program:

@@ -330,7 +330,12 @@ class GuardedProtocol(asyncio.Protocol):
                 self._held += data[taken:]
         self._time_head()
         if self._unread_timer is not None:
-            self._count_unread(len(data))
+            self._unread_left -= len(data)
+            if self._unread_left < 0:
+                self._too_slow()
+            elif not self._in_body or not self._idle:
+                self._unread_timer.cancel()
+                self._unread_timer = None
 
     def _go_on(self) -> None:
         del self._held[: self._take(self._held)]
@@ -475,7 +480,10 @@ class GuardedProtocol(asyncio.Protocol):
                 raise
             # The next request was behind the last chunk, and where it began is not told. It is not answered, which
             # its sender must reckon with (RFC 9112 9.3.2).
-            self._end_with_answer()
+            assert self._exchange is not None
+            self._exchange.keep_alive = False
+            if self._exchange.complete:
+                self.transport.close()
         if self._chunks > CHUNKS_FREE + self._chunked_bytes // CHUNK_BYTES_MIN:
             raise _Refused(400, "the chunks of the body are too small")
         trailers = sum(len(name) + len(value) + 4 for name, value in self._headers)
@@ -485,12 +493,6 @@ class GuardedProtocol(asyncio.Protocol):
         ):
             raise _Refused(431, _TOO_LARGE)
         return len(data)
-
-    def _end_with_answer(self) -> None:
-        assert self._exchange is not None
-        self._exchange.keep_alive = False
-        if self._exchange.complete:
-            self.transport.close()
 
     # -- what the parser tells ---------------------------------------------------------------------
 
@@ -575,14 +577,6 @@ class GuardedProtocol(asyncio.Protocol):
             self.transport.close()
         else:
             self._idle_timer = self.loop.call_at(due, self._look_idle)
-
-    def _count_unread(self, size: int) -> None:
-        self._unread_left -= size
-        if self._unread_left < 0:
-            self._too_slow()
-        elif (not self._in_body or not self._idle) and self._unread_timer is not None:
-            self._unread_timer.cancel()
-            self._unread_timer = None
 
     def _too_slow(self) -> None:
         if not self.transport.is_closing():

@@ -69,7 +69,10 @@ class EventReader:
         if self._bytes > limits.stream_bytes_max:
             raise LimitReached(f"the stream is larger than {limits.stream_bytes_max} bytes")
         if self._mark is not None:
-            piece = self._unmarked(piece)
+            # Remove the byte order mark at the start of the stream; b"" while it may still come.
+            head = self._mark + piece
+            self._mark = head if len(head) < len(_BOM) and _BOM.startswith(head) else None
+            piece = head.removeprefix(_BOM) if self._mark is None else b""
         if self._after_cr and piece:
             piece, self._after_cr = piece.removeprefix(b"\n"), False
         if b"\r" in piece:
@@ -105,13 +108,6 @@ class EventReader:
         else:
             self.held = self._event_bytes
         return events
-
-    def _unmarked(self, piece: bytes) -> bytes:
-        """Remove the byte order mark at the start of the stream; b"" while it may still come."""
-        assert self._mark is not None
-        head = self._mark + piece
-        self._mark = head if len(head) < len(_BOM) and _BOM.startswith(head) else None
-        return head.removeprefix(_BOM) if self._mark is None else b""
 
     def _count(self, line: bytes | bytearray) -> None:
         size = len(line)

@@ -33,11 +33,22 @@ def read_card(value: Any) -> AgentCard:
         value = camel_case(value)
     provider, capabilities = _object(value, "provider"), _object(value, "capabilities")
     extended = capabilities.get("extendedAgentCard") is True or value.get("supportsAuthenticatedExtendedCard") is True
+    # ``supportedInterfaces`` first, then the 0.3 members; each address, binding and version once.
+    version = _text(value, "protocolVersion", 64) or "0.3.0"
+    interfaces: dict[tuple[str, str, str], AgentInterface] = {}
+    for url, binding, spoken, tenant in _addresses(value):
+        if not url or len(url) > URL_CHARS_MAX:
+            continue
+        interface = AgentInterface(
+            url=url, binding=binding or "JSONRPC", protocol_version=spoken or version, tenant=tenant or None
+        )
+        key = (url, interface.binding.upper(), major_minor(interface.protocol_version))
+        interfaces.setdefault(key, interface)
     return AgentCard(
         name=_text(value, "name"),
         description=_text(value, "description"),
         version=_text(value, "version"),
-        interfaces=_interfaces(value),
+        interfaces=tuple(interfaces.values()),
         capabilities=Capabilities(
             streaming=capabilities.get("streaming") is True,
             push_notifications=capabilities.get("pushNotifications") is True,
@@ -86,21 +97,6 @@ def _objects(obj: JsonObject, name: str) -> Iterator[JsonObject]:
     for item in value[:ITEMS_MAX] if isinstance(value, list) else ():
         if isinstance(item, Mapping):
             yield item
-
-
-def _interfaces(card: JsonObject) -> tuple[AgentInterface, ...]:
-    """``supportedInterfaces`` first, then the 0.3 members; each address, binding and version once."""
-    version = _text(card, "protocolVersion", 64) or "0.3.0"
-    interfaces: dict[tuple[str, str, str], AgentInterface] = {}
-    for url, binding, spoken, tenant in _addresses(card):
-        if not url or len(url) > URL_CHARS_MAX:
-            continue
-        interface = AgentInterface(
-            url=url, binding=binding or "JSONRPC", protocol_version=spoken or version, tenant=tenant or None
-        )
-        key = (url, interface.binding.upper(), major_minor(interface.protocol_version))
-        interfaces.setdefault(key, interface)
-    return tuple(interfaces.values())
 
 
 def _addresses(card: JsonObject) -> Iterator[tuple[str, str, str, str]]:

@@ -123,7 +123,17 @@ def dump(value: Any) -> bytes:
         try:
             data = _ENCODER.encode(value)
             if b"null" in data:  # msgspec writes a NaN and an infinite number as null
-                _require_finite(value)
+                # Raise ValueError for a NaN or an infinite number in ``value``; texts, which may be large, are not
+                # read.
+                values = [value]
+                while values:
+                    match values.pop():
+                        case float() as number if not math.isfinite(number):
+                            raise ValueError
+                        case list() | tuple() as items:
+                            values.extend(items)
+                        case Mapping() as members:
+                            values.extend(members.values())
         except UnicodeEncodeError:
             data = _STRICT.encode(value).encode("utf-8", "replace")
     except (TypeError, ValueError, RecursionError):
@@ -132,19 +142,6 @@ def dump(value: Any) -> bytes:
         for character, escape in _LINE_BREAKS.items():
             data = data.replace(character, escape)
     return data
-
-
-def _require_finite(value: Any) -> None:
-    """Raise ValueError for a NaN or an infinite number in ``value``; texts, which may be large, are not read."""
-    values = [value]
-    while values:
-        match values.pop():
-            case float() as number if not math.isfinite(number):
-                raise ValueError
-            case list() | tuple() as items:
-                values.extend(items)
-            case Mapping() as members:
-                values.extend(members.values())
 
 
 def _plain(value: Any) -> Any:

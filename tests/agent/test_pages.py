@@ -43,7 +43,7 @@ def rows() -> list[tuple[str, str]]:
 def test_every_import_of_the_tutorial_names_the_right_module() -> None:
     prose = re.sub(r"```.*?```", "", TUTORIAL, flags=re.DOTALL)
     code = " ".join([*re.findall(r"`([^`]+)`", prose), *blocks(TOP / "docs/tutorial/first-agent.md")])
-    used = {name for name in re.findall(r"\b([A-Z]\w+)\(", code) if name not in {"SentTask"}}
+    used = {name for name in re.findall(r"(?<![.\w])([A-Z]\w+)\(", code) if name not in {"SentTask"}}
     assert {"DataPart", "Effect", "SkillRejected"} <= used
     assert {name for name in used if not hasattr(fleetsim.agent, name) and not hasattr(fleetsim, name)} == set()
     assert {name for name in used - {"AgentClient"} if not hasattr(fleetsim.agent, name)} == set()

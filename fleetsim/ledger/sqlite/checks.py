@@ -113,7 +113,10 @@ def _inspect(handle: int, size: int) -> WalState:
     magic, _, page_size, _, salt1, salt2, sum1, sum2 = _HEADER.unpack(raw)
     order = _ORDERS.get(magic)
     if order is None or _checksum(raw[:24], (0, 0), order) != (sum1, sum2):
-        return _without_header(handle, raw)
+        # A header of zeros with nothing behind it never reached the disk; anything else was one.
+        if any(raw) or any(os.pread(handle, _PAGE_BYTES, _HEADER.size)):
+            return WalState(0, "the head of its write-ahead log is damaged")
+        return WalState(0)
     step = _FRAME.size + page_size
     ours = _frames_with(handle, (salt1, salt2), step, size)
     good = _good_prefix(handle, (sum1, sum2), order, step, [at for at, _ in ours])
@@ -122,13 +125,6 @@ def _inspect(handle: int, size: int) -> WalState:
     if ends and behind[-1][0] > ends[0]:
         return WalState(good, "a record of its write-ahead log is damaged, and acknowledged ones follow it")
     return WalState(good)
-
-
-def _without_header(handle: int, raw: bytes) -> WalState:
-    """A header of zeros with nothing behind it never reached the disk; anything else was one."""
-    if any(raw) or any(os.pread(handle, _PAGE_BYTES, _HEADER.size)):
-        return WalState(0, "the head of its write-ahead log is damaged")
-    return WalState(0)
 
 
 def _frames_with(handle: int, salts: tuple[int, int], step: int, size: int) -> list[tuple[int, bool]]:

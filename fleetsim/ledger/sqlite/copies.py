@@ -64,7 +64,18 @@ def check_file(connection: sqlite3.Connection, path: Path, now: datetime, *, tak
         here,
     )
     if older or not same:
-        doubtful = _count_open_as_sent(connection)
+        # The original may have sent since what the copy has not sent; the number of these requests.
+        rows = connection.execute(
+            "SELECT correlation_id, body FROM requests WHERE phase = ?", (Phase.INTENT.value,)
+        ).fetchall()
+        for name, body in rows:
+            phase, text = counted_as_sent(body)
+            connection.execute(
+                "UPDATE requests SET phase = ?, body = ?,"
+                " sum = row_sum('requests', correlation_id, agent, ?, accepted_at, run_id, ?) WHERE correlation_id = ?",
+                (phase, text, phase, text, name),
+            )
+        doubtful = len(rows)
         connection.execute("UPDATE file SET taken_over_at = ?", (micros(now),))
         log.warning(
             "the ledger %s was taken over: %d requests count as sent, and ceremonies go on with the next slot",
@@ -80,21 +91,6 @@ def check_file(connection: sqlite3.Connection, path: Path, now: datetime, *, tak
 def _moved(path: Path, place: str) -> LedgerMoved:
     hint = "name it with --ledger or fleet.ledger; `fleetsim ledger move` brings it back"
     return LedgerMoved(f"the ledger {path} was moved to {place}", hint=hint)
-
-
-def _count_open_as_sent(connection: sqlite3.Connection) -> int:
-    """The original may have sent since what the copy has not sent; the number of these requests."""
-    rows = connection.execute(
-        "SELECT correlation_id, body FROM requests WHERE phase = ?", (Phase.INTENT.value,)
-    ).fetchall()
-    for name, body in rows:
-        phase, text = counted_as_sent(body)
-        connection.execute(
-            "UPDATE requests SET phase = ?, body = ?,"
-            " sum = row_sum('requests', correlation_id, agent, ?, accepted_at, run_id, ?) WHERE correlation_id = ?",
-            (phase, text, phase, text, name),
-        )
-    return len(rows)
 
 
 def counted_as_sent(body: str) -> tuple[str, str]:

@@ -310,7 +310,12 @@ def lock(path: Path) -> Lock:
         if not folder.is_dir():  # made for its owner alone; its name survives a power cut too
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync_folder(folder.parent)
-        _refuse_links(path)
+        # A link would be followed to a file that is not the ledger's, whose log and lock would lie elsewhere.
+        for suffix in ("", "-wal", "-shm", "-journal", ".lock", ".head"):
+            file = path.with_name(path.name + suffix)
+            if file.is_symlink():
+                hint = "give --state the folder where the ledger itself is, or delete the link"
+                raise ConfigError(f"{file} is a symbolic link", hint=hint)
         name = path.with_name(path.name + ".lock")
         handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
@@ -334,15 +339,6 @@ def lock(path: Path) -> Lock:
         os.close(handle)
         raise ConfigError(f"the ledger's folder {path.parent} cannot be used: {error.strerror}") from error
     return Lock(handle)
-
-
-def _refuse_links(path: Path) -> None:
-    """A link would be followed to a file that is not the ledger's, whose log and lock would lie elsewhere."""
-    for suffix in ("", "-wal", "-shm", "-journal", ".lock", ".head"):
-        file = path.with_name(path.name + suffix)
-        if file.is_symlink():
-            hint = "give --state the folder where the ledger itself is, or delete the link"
-            raise ConfigError(f"{file} is a symbolic link", hint=hint)
 
 
 def sync_folder(folder: Path) -> None:

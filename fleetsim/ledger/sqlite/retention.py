@@ -98,7 +98,9 @@ def _slim(connection: Connection, newest: int, ended_before: int, excess_bytes: 
             " sum = row_sum('outcomes', correlation_id, agent, skill, kind, success, ended_at, ?) WHERE seq = ?",
             (facts, facts, seq),
         )
-        asked = encode(_request_without_payload(decoder(RequestRecord)(request)))
+        record = decoder(RequestRecord)(request)
+        task = None if record.task is None else replace(record.task, artifacts=(), history=())
+        asked = encode(replace(record, request=replace(record.request, text="", parts=()), task=task))
         connection.execute(
             "UPDATE requests SET body = ?,"
             " sum = row_sum('requests', correlation_id, agent, phase, accepted_at, run_id, ?) WHERE correlation_id = ?",
@@ -118,11 +120,6 @@ def _without_payload(outcome: Outcome) -> Outcome:
         truncated=outcome.truncated or outcome.text != "",
         parts=tuple(without_content(part, truncated=True) for part in outcome.parts),
     )
-
-
-def _request_without_payload(record: RequestRecord) -> RequestRecord:
-    task = None if record.task is None else replace(record.task, artifacts=(), history=())
-    return replace(record, request=replace(record.request, text="", parts=()), task=task)
 
 
 def trim_events(connection: Connection, events_max: int, *, most: int) -> None:

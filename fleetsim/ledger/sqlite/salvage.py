@@ -74,7 +74,12 @@ def salvage(path: Path, now: datetime) -> SalvageReport:
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".salvage-") as name:
             folder = Path(name)
-            found = _collect(_copy(path, folder))
+            # Copy the file and its log, so that SQLite can apply the log without a change to the originals.
+            source = folder / "copy.db"
+            shutil.copyfile(path, source)
+            with suppress(FileNotFoundError):
+                shutil.copyfile(path.with_name(path.name + "-wal"), source.with_name(source.name + "-wal"))
+            found = _collect(source)
             if not any(found.rows.values()):
                 raise LedgerDamaged(f"not one row of {path} can be read; it was left as it is")
             new = folder / "new" / path.name
@@ -92,15 +97,6 @@ def salvage(path: Path, now: datetime) -> SalvageReport:
         made_up=made_up,
         careful=careful,
     )
-
-
-def _copy(path: Path, folder: Path) -> Path:
-    """Copy the file and its log, so that SQLite can apply the log without a change to the originals."""
-    source = folder / "copy.db"
-    shutil.copyfile(path, source)
-    with suppress(FileNotFoundError):
-        shutil.copyfile(path.with_name(path.name + "-wal"), source.with_name(source.name + "-wal"))
-    return source
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,21 +133,18 @@ def migrate(connection: sqlite3.Connection, *, at_micros: int, to_version: int =
             continue
         connection.execute("BEGIN IMMEDIATE")
         try:
-            _apply(connection, step, at_micros)
+            for statement in step.statements:
+                connection.execute(statement)
+            if step.fill is not None:
+                step.fill(connection)
+            connection.execute(
+                "INSERT INTO schema_version (version, name, applied_at) VALUES (?, ?, ?)",
+                (step.version, step.name, at_micros),
+            )
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {step.version}")
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-
-
-def _apply(connection: sqlite3.Connection, step: Migration, at_micros: int) -> None:
-    for statement in step.statements:
-        connection.execute(statement)
-    if step.fill is not None:
-        step.fill(connection)
-    connection.execute(
-        "INSERT INTO schema_version (version, name, applied_at) VALUES (?, ?, ?)", (step.version, step.name, at_micros)
-    )
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {step.version}")

@@ -95,7 +95,16 @@ class Transactions:
         except (sqlite3.Error, FleetsimError) as error:
             return [(None, explain(error)) for _ in operations]
         try:
-            return self._group(operations, self._one if apart else _plainly)
+            one = self._one if apart else _plainly
+            results = [one(self._connection, operation) for operation in operations]
+            if self._guard is not None:
+                self._guard.before_commit(self._connection)
+            failpoints.reached("ledger.before_commit")
+            self._connection.execute("COMMIT")
+            if self._guard is not None:
+                self._guard.after_commit()
+            failpoints.reached("ledger.after_commit")
+            return results
         except sqlite3.Error as error:
             self._rollback()
             if len(operations) == 1:
@@ -109,19 +118,6 @@ class Transactions:
             self._rollback()
             raise
         return [result for operation in operations for result in self.run([operation])]
-
-    def _group(
-        self, operations: Sequence[Operation[Any]], one: Callable[[Connection, Operation[Any]], Result]
-    ) -> list[Result]:
-        results = [one(self._connection, operation) for operation in operations]
-        if self._guard is not None:
-            self._guard.before_commit(self._connection)
-        failpoints.reached("ledger.before_commit")
-        self._connection.execute("COMMIT")
-        if self._guard is not None:
-            self._guard.after_commit()
-        failpoints.reached("ledger.after_commit")
-        return results
 
     @staticmethod
     def _one(connection: Connection, operation: Operation[Any]) -> Result:
