@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help site demo test test-fast test-whole test-lowest check format interop ways browser dask sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger hubs-storm slots cron-sweep powerloss planted soak attack bench latency growth hubs statements slopes walks mutants mutation docs pictures lock clean keys
+.PHONY: help site demo test test-fast test-whole test-lowest check format interop ways browser dask sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger hubs-storm slots cron-sweep powerloss planted soak attack bench latency hubs walks mutants mutation docs pictures lock clean keys
 BIN := .venv/bin
 
 help: ## this list
@@ -109,28 +109,17 @@ attack: ## one agent hangs or floods a real hub: how another fares beside it, an
 	@scripts/setup dev
 	@$(BIN)/python -m tests.bench.flood $(addprefix --only ,$(ONLY))
 
-bench: ## CPU per unit beside a floor and released peers, and the screen, to docs/benchmarks.md (ROW=send, ROW=screen: one row; AGAINST=COMMIT: beside that commit, to the terminal)
+bench: ## CPU per unit beside a floor and released peers, and the screen, to docs/benchmarks.md (ROW=send, ROW=screen: one row; to the terminal: AGAINST=COMMIT, beside that commit; BESIDE="tracked=1000 tracked=20000", beside open tasks)
 	@scripts/setup dev
-	@$(if $(filter screen,$(ROW)),,$(BIN)/python -m tests.bench.cost $(if $(AGAINST),--against $(AGAINST),--peers --page) $(if $(ROW),--row $(ROW)))
-	@$(if $(or $(AGAINST),$(filter-out screen,$(ROW))),,$(BIN)/python -m tests.bench.screen --page)
+	@$(if $(filter screen,$(ROW)),,$(BIN)/python -m tests.bench.cost $(if $(AGAINST)$(BESIDE),$(if $(AGAINST),--against $(AGAINST)) $(if $(BESIDE),--beside $(BESIDE)),--peers --page) $(if $(ROW),--row $(ROW)))
+	@$(if $(or $(AGAINST),$(BESIDE),$(filter-out screen,$(ROW))),,$(BIN)/python -m tests.bench.screen --page)
 
 latency: ## how long an agent's callers wait at half of what it can bear, to docs/benchmarks.md (STORED=100000)
 	@scripts/setup dev
 	@$(BIN)/python -m tests.bench.latency --peers --page $(addprefix --stored ,$(STORED))
 
-growth: ## CPU per unit as agents, tasks, readers, streams grow, to docs/growth.md (CURVE=agents: one, MOST=1000)
-	@scripts/setup dev
-	@$(BIN)/python -m tests.bench.growth $(if $(CURVE),--curve $(CURVE),--page) $(addprefix --most ,$(MOST))
-
-hubs: pg-program ## one hub and two on PostgreSQL, beside each other and beside many open tasks, to docs/explanation/scale.md (PART=open); as root
-	@$(if $(filter open,$(PART)),,$(BIN)/python -m tests.bench.hubs rate --page)
-	@$(if $(filter rate,$(PART)),,$(BIN)/python -m tests.bench.hubs open --page)
-
-statements: pg-program ## milliseconds and indexes of each statement in PostgreSQL beside many open requests (ROWS="1000 100000")
-	@$(BIN)/python -m tests.bench.statements $(if $(ROWS),--rows $(ROWS))
-
-slopes: pg-program ## what grows with rows and hubs in PostgreSQL: room, log, connections, and what all hubs share
-	@$(BIN)/python -m tests.bench.slopes
+hubs: pg-program ## outcomes a second of one hub and two on PostgreSQL, to docs/explanation/scale.md; as root
+	@$(BIN)/python -m tests.bench.hubs --page
 
 walks: ## how many modules and hand-overs one piece of work walks through (ROW=outcome: one, with its way)
 	@scripts/setup dev

@@ -472,7 +472,8 @@ class Hub:
             async for batch in heard:
                 changed: dict[str, None] = {}
                 for event in batch:
-                    self.webhooks.take(event)
+                    if isinstance(event, WEBHOOK_EVENTS):
+                        self.webhooks.take(event)
                     if (agent := event.agent) is None or isinstance(event, WebhookRegistered | WebhookRejected):
                         continue
                     match event:

@@ -6,7 +6,8 @@ once on a bare uvicorn), then ours, then each released peer that does the same (
 of their own), so that a busy machine slows all of them. Told are medians of CPU time per unit, the medians of
 same-round ratios, and how busy the machine was with other work. Ratios can be compared between days, milliseconds
 hardly. ``python -m tests.bench.cost --row send --rounds 5 --peers``; ``--page`` writes docs/benchmarks.md.
-``--against COMMIT`` also runs an older commit, with its own package and sides, in the same rounds.
+``--against COMMIT`` also runs an older commit, with its own package and sides, in the same rounds. ``--beside
+tracked=1000 tracked=20000`` also runs our side with so much of a field of ``sides.Around`` beside the work.
 """
 
 from __future__ import annotations
@@ -36,7 +37,6 @@ from tests.bench.sides import (
     ASKED_FOR_WEBHOOKS,
     CHUNK,
     EVENTS,
-    HELD_EVENTS,
     IN_FLIGHT,
     JSON_HEAD,
     PUSHED,
@@ -110,8 +110,8 @@ async def tell_end(session: aiohttp.ClientSession) -> None:
         assert reply.status == 200, await reply.text()
 
 
-def ask_agent(method: str, skill: str, path: str = "/a2a", events: int = EVENTS) -> Ask:
-    marker, each = (b"data:", events) if method == "message/stream" else (b"jsonrpc", 1)
+def ask_agent(method: str, skill: str, path: str = "/a2a") -> Ask:
+    marker, each = (b"data:", EVENTS) if method == "message/stream" else (b"jsonrpc", 1)
 
     async def ask(session: aiohttp.ClientSession, facts: Json, units: int) -> None:
         ids = itertools.count()
@@ -124,33 +124,6 @@ def ask_agent(method: str, skill: str, path: str = "/a2a", events: int = EVENTS)
             assert told.count(marker) >= each, told[:300]
 
         await in_flight(units // each, one)
-
-    return ask
-
-
-def ask_readers(readers: int) -> Ask:
-    """Streams that many read: a unit is an event to one of them."""
-
-    async def ask(session: aiohttp.ClientSession, facts: Json, units: int) -> None:
-        async def opened(body: bytes) -> tuple[aiohttp.ClientResponse, bytes]:
-            reply = await session.post(f"{facts['url']}/a2a", data=body, headers=JSON_HEAD)
-            assert reply.content_type == "text/event-stream", await reply.text()
-            return reply, await reply.content.readuntil(b"\n\n")
-
-        async def events_of(reply: aiohttp.ClientResponse) -> int:
-            async with reply:
-                return (await reply.read()).count(b"artifact-update")
-
-        for number in range(max(1, units // (HELD_EVENTS * readers))):
-            first, frame = await opened(send_body("message/stream", f"h{number}", "held"))
-            task_id = json.loads(frame.partition(b"data:")[2])["result"]["id"]
-            join = {"jsonrpc": "2.0", "id": "j", "method": "tasks/resubscribe", "params": {"id": task_id}}
-            others = [await opened(json.dumps(join).encode()) for _ in range(readers - 1)]
-            told = asyncio.gather(*(events_of(reply) for reply in (first, *(reply for reply, _ in others))))
-            body = send_body("message/send", f"l{number}", "let_go")
-            async with session.post(f"{facts['url']}/a2a", data=body, headers=JSON_HEAD) as reply:
-                assert b'"error"' not in await reply.read()
-            assert min(await told) >= HELD_EVENTS
 
     return ask
 
@@ -504,8 +477,10 @@ class Rounds:
 OURS, FLOOR, OLDER = "fleetsim", "floor", "older commit"
 
 
-async def measure(name: str, rounds: int, *, with_peers: bool, older: Path | None = None) -> Rounds:
-    """One row; ``older`` is the tree of another commit."""
+async def measure(
+    name: str, rounds: int, *, with_peers: bool, older: Path | None = None, beside: Sequence[str] = ()
+) -> Rounds:
+    """One row; ``older`` is the tree of another commit, ``beside`` the fields of an ``Around``, as ``tracked=1000``."""
     row, result = ROWS[name], Rounds(name)
     server = await asyncio.start_server(converse, "127.0.0.1", 0, limit=2**20, backlog=1_000)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -524,6 +499,9 @@ async def measure(name: str, rounds: int, *, with_peers: bool, older: Path | Non
         if older is not None:
             then = verb(older) if row.verb else await side(words_of(row.ours, url), older)
             sides[OLDER] = (then, row.ask, row.units)
+        for much in beside:
+            what, _, count = much.partition("=")
+            sides[much] = (await side(words_of(row.ours, url, **{what: int(count)})), row.ask, row.units)
         for peer in row.peers if with_peers else ():
             ask = ECHO if peer.way == "/" else row.ask
             try:
@@ -603,6 +581,7 @@ def main() -> None:
     parser.add_argument("--peers", action="store_true", help="beside released peers, whose environments are built once")
     parser.add_argument("--page", action="store_true", help="write what was measured into docs/benchmarks.md")
     parser.add_argument("--against", metavar="COMMIT", help="an older commit, measured in the same rounds")
+    parser.add_argument("--beside", nargs="+", default=(), metavar="WHAT=COUNT", help="with so much beside the work")
     parser.add_argument("--be", choices=ALL_SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--peer", default="", help=argparse.SUPPRESS)
     parser.add_argument("--around", nargs="*", default=(), help=argparse.SUPPRESS)
@@ -614,7 +593,8 @@ def main() -> None:
     print(f"CPU per unit of the measured process, {options.rounds} rounds in turn with the floor")
     with tree_of(options.against) if options.against else nullcontext() as older:
         for name in options.row or ROWS:
-            rounds = asyncio.run(measure(name, options.rounds, with_peers=options.peers, older=older))
+            measuring = measure(name, options.rounds, with_peers=options.peers, older=older, beside=options.beside)
+            rounds = asyncio.run(measuring)
             print("\n".join(lines_of(rounds)), flush=True)
             if options.page:  # at once: what was measured is not lost with a row that fails
                 rows = kept_rounds() | {name: rounds}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import queue
 import random
 import sqlite3
@@ -15,6 +16,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace as changed
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,20 +24,25 @@ import aiosqlite
 from msgspec.structs import replace
 
 from fleetsim.client.follow import Following, OutgoingMessage
+from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings, SkillEntry
 from fleetsim.health.fleet_health import FleetHealth
+from fleetsim.hub.hub import Hub
+from fleetsim.hub.keys import HubKeys
 from fleetsim.ledger.bodies import encode
 from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.call import Call
 from fleetsim.model.card import AgentCard, Capabilities
 from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent, fold
 from fleetsim.model.task import Artifact, Task, TaskState, TaskStatus, TextPart
-from fleetsim.model.work import Outcome
+from fleetsim.model.work import Outcome, SkillRequest
 from fleetsim.request.records import Phase
+from fleetsim.runtime.body import Room
 from fleetsim.runtime.collector import tune_gc
-from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.exchange import exchange
+from fleetsim.runtime.ports import IncomingResponse, Request, Runtime
+from fleetsim.runtime.ports import Reply as HttpReply
 from fleetsim.runtime.real import running_runtime
 from fleetsim.wire.dialect import Reply
-from tests.bench.polls import polling_hub
 from tests.bench.sides import TEXT, Around, Side, in_flight
 from tests.ledger import ledgers as make
 
@@ -54,11 +61,78 @@ CREATE INDEX IF NOT EXISTS outcomes_by_end ON outcomes (ended_at, seq);
 
 # ------------------------------------------------------------------ polls
 
+AGENTS = 50
+
+
+class EndlessTransport:
+    """Every agent accepts every task and never ends it. ``polls`` counts the polls."""
+
+    def __init__(self) -> None:
+        self.polls = 0
+        self.sent = 0
+
+    @asynccontextmanager
+    async def open(self, request: Request) -> AsyncIterator[IncomingResponse]:
+        body = json.dumps(self._response(json.loads(request.body or b"{}"))).encode()
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield body
+
+        yield IncomingResponse(status=200, headers={"content-type": "application/json"}, chunks=chunks())
+
+    def _response(self, call: dict[str, object]) -> dict[str, object]:
+        if "method" not in call:
+            return {"name": "endless", "url": "http://127.0.0.1:1/a2a", "protocolVersion": "0.3.0", "skills": []}
+        params = call["params"]
+        assert isinstance(params, dict)
+        task = params.get("id")
+        self.polls += task is not None
+        self.sent += task is None
+        task = task or f"task-{self.sent:08d}"
+        result = {"kind": "task", "id": task, "contextId": f"context-of-{task}", "status": {"state": "working"}}
+        return {"jsonrpc": "2.0", "id": call["id"], "result": result}
+
+    async def exchange(self, request: Request, room: Room | None = None) -> HttpReply:
+        return await exchange(self.open, request, room)
+
+    def guarded(self, policy: object) -> EndlessTransport:
+        return self
+
+    def through(self, way: object) -> EndlessTransport:
+        return self
+
+    async def aclose(self) -> None:
+        return
+
 
 @asynccontextmanager
-async def polls(_: str, __: Around) -> AsyncIterator[Side]:
-    """A hub that follows ``TRACKS`` tasks, of which ``POLLS_PER_S`` are to be looked at each second."""
-    async with polling_hub(TRACKS, POLLS_PER_S) as transport:
+async def polling_hub(tracks: int, polls_per_s: float) -> AsyncIterator[EndlessTransport]:
+    """A hub with ``tracks`` open tasks, polled ``polls_per_s`` times a second once all of them are old."""
+    skill = (SkillEntry(name="endless"),)
+    entries = tuple(
+        AgentEntry(name=f"agent-{n}", url=f"http://127.0.0.1:{n}/a2a", skills=skill, dialect="0.3")
+        for n in range(1, AGENTS + 1)
+    )
+    config = FleetConfig(agents=entries, settings=FleetSettings(poll_interval_s=tracks / polls_per_s))
+    transport = EndlessTransport()
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="polls-")))
+        real = await stack.enter_async_context(running_runtime(seed=1))
+        ledger = await stack.enter_async_context(open_ledger(folder / "ledger.db", clock=real.clock))
+        runtime = changed(real, transport=transport)  # type: ignore[arg-type]
+        tune_gc()
+        hub = await stack.enter_async_context(Hub(config, runtime, ledger, keys=HubKeys.fresh(runtime.ids)))
+        for n in range(tracks):
+            agent = entries[n % AGENTS].name
+            await hub.submit(SkillRequest(correlation_id=f"{n:036d}", text=TEXT, skill="endless", targets=(agent,)))
+        await asyncio.sleep(3 * config.settings.poll_interval_s + 10)
+        yield transport
+
+
+@asynccontextmanager
+async def polls(_: str, around: Around) -> AsyncIterator[Side]:
+    """A hub that follows ``TRACKS`` tasks, of which ``POLLS_PER_S`` are polled each second."""
+    async with polling_hub(around.tracked or TRACKS, POLLS_PER_S) as transport:
 
         async def finish(units: int) -> None:
             last = transport.polls + units

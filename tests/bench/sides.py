@@ -52,9 +52,6 @@ STREAMS = 200
 EVENTS = 50
 """Events of one stream."""
 
-HELD_EVENTS = 500
-"""Of one that waits for its readers."""
-
 TEXT = "Please look at the last run and tell me in a few words what is wrong with it, and what to do first. " * 2
 CHUNK = "some words of an answer that is told bit by bit, as they come, "
 Json = dict[str, Any]
@@ -216,18 +213,14 @@ async def talk(
 
 @dataclass(frozen=True, kw_only=True)
 class Around:
-    """How much of what there is beside the work that is measured; readers are those who ask."""
+    """How much there is beside the measured work: agents, tasks that stay open, tasks that the agent keeps."""
 
     agents: int = 0
     tracked: int = 0
-    readers: int = 0
     in_flight: int = IN_FLIGHT
-    requests: int = IN_FLIGHT
     streams: int = STREAMS
     stored: int = 0
     state: int = 0
-    events: int = EVENTS
-    subscribers: int = 0
 
 
 async def nothing(_: int) -> None:
@@ -378,7 +371,7 @@ async def hub(peer: str, around: Around) -> AsyncIterator[Side]:
         AgentEntry(name=w, url=f"{peer}/{w}", rpc_url=f"{peer}/{w}", skills=(SkillEntry(name=w),)) for w in PUSHED
     )
     poll_s = 3_600.0 if around.tracked else 1.0
-    settings = FleetSettings(poll_interval_s=poll_s, calls_per_agent_max=around.requests)
+    settings = FleetSettings(poll_interval_s=poll_s, calls_per_agent_max=IN_FLIGHT)
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cost-")))
         runtime = await stack.enter_async_context(running_runtime())
@@ -449,8 +442,7 @@ async def viewer(peer: str, _: Around) -> AsyncIterator[Side]:
 async def agent(_: str, around: Around) -> AsyncIterator[Side]:
     """Our agent, with a skill that ends at once and one that tells its answer in chunks."""
     kept = max(around.stored, AgentLimits().tasks_max)
-    readers = max(around.subscribers, AgentLimits().streams_per_task_max)
-    limits = AgentLimits(tasks_max=kept, tasks_per_caller_max=kept, streams_per_task_max=readers)
+    limits = AgentLimits(tasks_max=kept, tasks_per_caller_max=kept)
     folder = tempfile.TemporaryDirectory(prefix="cost-")
     made = Agent("cost", limits=limits, state=Path(folder.name, "state.db") if around.state else None)
 
@@ -460,21 +452,8 @@ async def agent(_: str, around: Around) -> AsyncIterator[Side]:
 
     @made.skill("talk")
     async def talk_(said: SkillContext) -> None:
-        for _ in range(around.events):
+        for _ in range(EVENTS):
             await said.say(CHUNK)
-
-    gate = asyncio.Event()
-
-    @made.skill("held")
-    async def held(said: SkillContext) -> None:
-        gate.clear()
-        await gate.wait()
-        for _ in range(HELD_EVENTS):
-            await said.say(CHUNK)
-
-    @made.skill("let_go")
-    async def let_go(said: SkillContext) -> None:
-        gate.set()
 
     async with AsyncExitStack() as stack:
         stack.enter_context(folder)

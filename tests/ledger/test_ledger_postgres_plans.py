@@ -9,8 +9,8 @@ from fleetsim.ledger import LedgerLimits, MessageKind, PassedMessage
 from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.ledger import open_postgres
 from fleetsim.request.records import QuestionState
-from tests.bench.statements import LARGE, logged, statements
 from tests.ledger import ledgers as make
+from tests.ledger.postgres_statements import LARGE, logged, statements
 from tests.postgres import Server
 
 pytestmark = [pytest.mark.pg, pytest.mark.sockets]

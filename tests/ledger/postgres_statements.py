@@ -1,20 +1,15 @@
-"""The statements of the ledger in PostgreSQL: how long each takes, and which indexes it uses, with many rows.
+"""The statements of the ledger in PostgreSQL, and the indexes and tables that each reads beside many open requests.
 
-    make statements          (ROWS="1000 20000 100000": the requests that are open, and as many closed ones)
-
-The server logs each statement with its duration. So this list is complete without being kept by hand.
+The server logs each statement. So this list is complete without being kept by hand.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 import asyncpg
@@ -25,7 +20,6 @@ from fleetsim.ledger import LedgerLimits, MessageKind, PassedMessage, SharedLedg
 from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.ledger import open_postgres
 from fleetsim.request.records import QuestionState, RequestRecord
-from tests.bench.sides import TEXT
 from tests.ledger import ledgers as make
 from tests.postgres import Server
 
@@ -33,7 +27,6 @@ SCHEMA = "statements"
 LARGE = ("requests", "outcomes", "questions", "webhooks", "runs", "events")
 """The tables that grow with the work. The others have a row for each hub, agent or message that waits."""
 
-TURNS = 30
 _RECORD = re.compile(r"^\d{4}-\d\d-\d\d [^\n]*? LOG:  ", re.MULTILINE)
 _STATEMENT = re.compile(r"duration: ([\d.]+) ms  (bind|execute) [^:]+: (.*)", re.DOTALL)
 
@@ -47,13 +40,9 @@ class Statement:
     scans: frozenset[str] = frozenset()
     indexes: frozenset[str] = frozenset()
 
-    @property
-    def median_ms(self) -> float:
-        return sum(median(values) for values in self.ms.values())
-
 
 def _record(name: str) -> RequestRecord:
-    return replace(make.record(name, text=TEXT), task=make.task())
+    return replace(make.record(name, text="x" * 202), task=make.task())
 
 
 def _message(name: str) -> PassedMessage:
@@ -195,8 +184,8 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _nodes(inner)
 
 
-async def statements(server: Server, rows: int, *, turns: int = TURNS) -> list[Statement]:
-    """The statements of a hub at work beside ``rows`` open requests, the slowest first."""
+async def statements(server: Server, rows: int, *, turns: int) -> list[Statement]:
+    """The statements of a hub at work beside ``rows`` open requests."""
     place = Place.read(server.url(SCHEMA), password=True)
     connection = await asyncpg.connect(place.dsn, server_settings={"search_path": SCHEMA, "fleetsim.hub": "1"})
     try:
@@ -218,26 +207,4 @@ async def statements(server: Server, rows: int, *, turns: int = TURNS) -> list[S
             await explain(connection, statement)
     finally:
         await connection.close()
-    return sorted(listed.values(), key=lambda one: -one.median_ms)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="+", default=[1_000, 20_000, 100_000])
-    sizes = parser.parse_args().rows
-    server = Server()
-    server.start()
-    try:
-        columns = [{one.sql: one for one in asyncio.run(statements(server, rows))} for rows in sizes]
-    finally:
-        server.close()
-    print(f"| statement | {' | '.join(f'ms, {rows:,} open' for rows in sizes)} | indexes |")
-    print(f"|---|{'---:|' * len(sizes)}---|")
-    for sql, last in columns[-1].items():
-        times = " | ".join(f"{column[sql].median_ms:.3f}" if sql in column else "" for column in columns)
-        scans = "".join(f" SCANS {table}" for table in sorted(last.scans & set(LARGE)))
-        print(f"| `{sql[:90]}` | {times} | {', '.join(sorted(last.indexes))}{scans} |")
-
-
-if __name__ == "__main__":
-    main()
+    return [*listed.values()]
