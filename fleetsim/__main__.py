@@ -1,6 +1,6 @@
 """``fleetsim``, and ``python -m fleetsim``.
 
-``--version`` alone is answered here, without loading a command line: three quarters of what it took.
+``--version`` alone is answered here, without loading the command line, which would take three quarters of the time.
 """
 
 from __future__ import annotations

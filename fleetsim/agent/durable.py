@@ -239,6 +239,7 @@ class TaskFile(TaskWriter):
             if (verdict := connection.execute("PRAGMA quick_check").fetchone()[0]) != "ok":
                 raise sqlite3.DatabaseError(f"it is damaged ({verdict})")
             connection.execute("PRAGMA journal_mode=WAL")
+            # A reply promises that the task survives a loss of power, so each commit is synced.
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("BEGIN IMMEDIATE")
             connection.execute(_SCHEMA)

@@ -118,6 +118,7 @@ class Service:
             case SubscribeToTask():
                 raise UnsupportedOperation
         if self._file is not None:
+            # a reply promises it
             await self._file.flush((caller.owner, reply.task_id) if isinstance(reply, Task) else None)
         return reply
 

@@ -265,7 +265,7 @@ class Store:
         """Register or replace a webhook by its id. Raises TaskNotFound, InvalidParams beyond the count."""
         entry = self.retention.get(key)
         others = tuple(p for p in entry.pushes if p.config_id != push.config_id)
-        if len(others) >= self._limits.pushes_per_task_max:
+        if len(others) >= self._limits.pushes_per_task_max:  # each move is sent to each of them
             raise InvalidParams(f"a task may have at most {self._limits.pushes_per_task_max} webhooks")
         known = {p.config_id for p in entry.pushes}
         replaced = tuple(push if p.config_id == push.config_id else p for p in entry.pushes)

@@ -168,6 +168,7 @@ class Account:
         began, limit = self._clock.monotonic(), self._owing()
         turn_s, self._turn_s, self._turn_events = self._turn_s, 0.0, 0
         async with self._paying:
+            # also for 0: others run
             await asyncio.sleep(max(self.debt_s(), turn_s if turn_s >= self.limits.turn_s else 0.0))
         waited_s = self._clock.monotonic() - began
         if waited_s >= NOTICE_S and limit:
@@ -210,7 +211,7 @@ class Account:
         began, at = asyncio.get_running_loop().time(), deadline.at if deadline is not None else None
         try:
             if deadline is not None:
-                deadline.reschedule(None)
+                deadline.reschedule(None)  # waiting for our memory is not the sender's silence
             async with asyncio.timeout(self.limits.wait_s):
                 await place.reserve(size)
         except TimeoutError:
@@ -302,7 +303,7 @@ class ChargedRequest:
         return fits
 
     async def hold(self, size: int) -> None:
-        """The same, once there is room."""
+        """Reserve the bytes once there is room."""
         waited_s = 0.0
         while not self.holds(size):
             await asyncio.sleep(ROOM_S)

@@ -148,6 +148,7 @@ class AgentLimiter:
         state.failures += 1
         if state.failures < self._settings.breaker_failures:
             return
+        # With jitter, the hubs of a fleet do not all probe a returning agent at once.
         pause = self._settings.breaker_pause_s * self._rng.uniform(0.8, 1.2)
         newly = state.open_until is None
         state.open_until = self._runtime.clock.monotonic() + pause

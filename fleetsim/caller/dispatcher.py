@@ -91,6 +91,7 @@ class Dispatcher:
             TooManyParts: its files, data and metadata are more than one message may carry.
             NotAccepting: the ledger cannot record it, or the hub is closing; no agent was called.
         """
+        # a new card may change the dialect or need a person
         await self._cards.until_read(request.skill, request.targets)
         if request.task_id is not None:
             return (await self._follow_up(request, request.task_id),)
@@ -99,8 +100,7 @@ class Dispatcher:
         return tuple(r.request.correlation_id for r in records)
 
     async def _follow_up(self, request: SkillRequest, task_id: str) -> str:
-        """A further message on a task that the agent has.
-        How many more events are kept before the oldest are removed, all of these at once."""
+        """Send a further message on a task that the agent has. Returns the id of the request with the task."""
         agents = self._targets(request)
         if len(agents) != 1:
             error = UnknownTarget("a task is one agent's", hint="name that agent as the one target")
@@ -110,7 +110,7 @@ class Dispatcher:
             return await self._answer(request, holder)
         last = await self._ledger.last_outcome(agent, task_id=task_id)
         last_record = await self._ledger.request(last.correlation_id) if last is not None else None
-        if not self._tracker.claim(agent, task_id, request.correlation_id):
+        if not self._tracker.claim(agent, task_id, request.correlation_id):  # before a byte leaves: one of two wins
             raise self._busy(
                 request, self._tracker.find(agent, task_id) or ""
             )  # by another follow-up, while the ledger was read

@@ -142,7 +142,7 @@ class HitlMonitor:
         """Let a person stop it until ``window_s`` seconds after the agent accepted it, also after a restart."""
         now, cid = self._runtime.clock.now(), record.request.correlation_id
         expires = (record.bound_at or now) + timedelta(seconds=window_s)
-        left_s = min((expires - now).total_seconds(), window_s)
+        left_s = min((expires - now).total_seconds(), window_s)  # the clock may have been set back
         if left_s <= 0 or cid in self._vetoes:
             return
         self._vetoes[cid] = Veto(correlation_id=cid, agent=record.agent, skill=record.skill, expires_at=expires)
@@ -168,7 +168,7 @@ class HitlMonitor:
         dispatcher = track.record.request.dispatcher_agent
         rule = track.record.declared.hitl
         barred = rule is not None and rule.person_only
-        if dispatcher and dispatcher != track.record.agent and not barred:
+        if dispatcher and dispatcher != track.record.agent and not barred:  # an agent must not approve its own work
             self._workers.start(self._ask_dispatcher(dispatcher, question), name=f"ask:{cid}")
 
     async def _ask_dispatcher(self, dispatcher: str, question: Question) -> None:

@@ -81,7 +81,7 @@ class WebhookObserver(Protocol):
     """Observes each genuine webhook, from start to end."""
 
     def webhook(self, record: RequestRecord, traceparent: str, /) -> AbstractContextManager[None]:
-        """Entered before it is taken, with the webhook's own header of that name."""
+        """Enter the span of a webhook before it is handled; ``traceparent`` is its own header."""
         ...
 
 
@@ -125,7 +125,7 @@ class CallbackReceiver:
         token = given_token(request)
         bearer = None if token is None else self._tokens.verify(token)
         if bearer is None:
-            return self._refuse(request, "no token of ours")
+            return self._refuse(request, "no token of ours")  # before the body: a stranger costs no memory
         try:
             self._accounts.account(bearer.agent).admit(debt_s_max=0.0)
         except Refusal as refusal:
@@ -137,7 +137,7 @@ class CallbackReceiver:
             entry.reply = bytes(response.body).decode()
             entry.reply_size = len(response.body)
         if response.status_code in _TURNED_AWAY:
-            self._tracker.turned_away(bearer.correlation_id)
+            self._tracker.turned_away(bearer.correlation_id)  # it may have carried the end, so poll soon
         return response
 
     async def _later(self, agent: str, after_s: int) -> Response:
@@ -180,6 +180,7 @@ class CallbackReceiver:
         try:
             response = await self._deliver(request, bearer, events, len(body))
         except NotAccepting:
+            # an acknowledged webhook must survive a restart
             return JSONResponse({"success": False, "error": "cannot be recorded now"}, 503, {"Retry-After": "5"})
         if signed_id is not None and response.status_code < 300:
             self._remember(bearer.correlation_id, signed_id)
@@ -204,6 +205,7 @@ class CallbackReceiver:
         reading.append(deadline)
         try:
             if len(reading) > limits.reading_max:
+                # the oldest, because the newest may be the fast one
                 reading.popleft().reschedule(self._clock.monotonic())
             return await self._bodies.read(request, deadline=deadline, account=self._accounts.account(bearer.agent))
         except Refusal as refusal:

@@ -101,7 +101,7 @@ class RecordWriter:
         self._dirty.pop(correlation_id, None)
 
     async def flush(self) -> None:
-        """Write the rest, as far as the storage takes it; for the end, when no worker runs any more."""
+        """Write the remaining records, as far as the storage accepts them. Called at the end, when no worker runs."""
         pending, self._dirty = self._dirty, {}
         with suppress(NotAccepting):
             await self._write(pending)

@@ -184,7 +184,7 @@ class Tracker:
         return next(iter(await self.find_tracks((correlation_id,))), None)
 
     async def find_tracks(self, correlation_ids: Sequence[str]) -> list[Track]:
-        """Those of these tracks that are open, of any hub of the fleet."""
+        """The open tracks of these requests, of any hub of the fleet."""
         return [track for cid in correlation_ids if (track := self.open_tracks.get(cid)) is not None]
 
     async def count_open(self) -> int:
@@ -284,7 +284,7 @@ class Tracker:
         return self._by_task[agent].setdefault(task_id, correlation_id) == correlation_id
 
     def release(self, agent: str, task_id: str, correlation_id: str) -> None:
-        """Withdraw a claim."""
+        """Withdraw a claim to a task."""
         if self.find(agent, task_id) == correlation_id:
             del self._by_task[agent][task_id]
 

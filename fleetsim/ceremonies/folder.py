@@ -83,7 +83,7 @@ class CeremonyFolder:
             return self.contents != before
 
     async def take_up(self, path: Path) -> None:
-        """Read one file now, or note that it is gone: its writer need not wait for the next look."""
+        """Read one file now, or remove its ceremony if it is gone. Its writer need not wait for the next look."""
         async with self._lock:
             stamp = await self._files.stamp(path)
             self._watch.note(path, stamp)

@@ -410,11 +410,12 @@ class Scheduler:
             return
         late = (now - firing[0]).total_seconds() > GRACE_S
         waiting = entry.waits or self._runs.overlaps(ceremony)
-        if not waiting or (ceremony.catch_up is CatchUp.ALL and late):
+        if not waiting or (ceremony.catch_up is CatchUp.ALL and late):  # missed slots run one after another
             entry.backlog.extend(firing)
         elif ceremony.overlap is Overlap.QUEUE:
             if entry.held is not None:
                 self._let_go(entry, [entry.held])
+            # Only the newest waits: a claim must never be newer than a slot without one (decision 20).
             self._let_go(entry, firing[:-1])
             entry.held = firing[-1]
         else:
@@ -423,6 +424,7 @@ class Scheduler:
     @staticmethod
     def _let_go(entry: _Entry, slots: list[datetime]) -> None:
         if slots:
+            # one row per stretch, not one per slot
             entry.let_go = slots[-1], len(slots) + (entry.let_go[1] if entry.let_go else 0)
 
     async def _work_off(self, entry: _Entry) -> None:
@@ -438,6 +440,7 @@ class Scheduler:
             if entry.held is not None and not entry.backlog:
                 entry.backlog.append(entry.held)
                 entry.held = None
+            # Slots are claimed in order, because a restart continues after the newest claim.
             slot = entry.backlog.popleft()  # before it fires: what fails in a way nobody foresaw is not tried for ever
             try:
                 await self._fire(entry.ceremony, slot)

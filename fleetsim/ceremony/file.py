@@ -50,7 +50,7 @@ class Overlap(StrEnum):
 
 
 class CatchUp(StrEnum):
-    """Which of the slots that were missed still fire."""
+    """The missed slots that still fire."""
 
     NONE = "none"
     ONE = "one"
@@ -213,11 +213,7 @@ class CeremonyFile(BaseModel):
 
 
 def parse_ceremony(document: YamlDocument) -> Ceremony:
-    """Check one ceremony file.
-
-    Raises:
-        ConfigError: all that is wrong with it, one "file:line:col" line each.
-    """
+    """Check one ceremony file. Raises ConfigError: all that is wrong with it, one "file:line:col" line each."""
     if not isinstance(document.value, dict):
         raise document.error((), "a ceremony file holds one mapping: id, name, schedule, skill, targets …")
     try:

@@ -28,7 +28,7 @@ COMMAND_S = 10.0
 
 
 class SinkKind(StrEnum):
-    """Places that take text."""
+    """Kinds of places that accept text."""
 
     LOG = "log"
     DISCORD = "discord"

@@ -203,7 +203,7 @@ class Channels:
                 return 1, ""
             case SinkKind.COMMAND:
                 program = Program(argv=sink.argv, stdin=put.plain(notice).encode(), seconds=sink.timeout_s)
-                return 1, (await self._runtime.programs.run(program)).reason
+                return 1, (await self._runtime.programs.run(program)).reason  # once: a command may have had its effect
             case SinkKind.DESKTOP:
                 return 1, (await self._runtime.programs.run(desktop_program(*put.desktop_texts(notice)))).reason
             case SinkKind.DISCORD:

@@ -97,6 +97,7 @@ def discord(notice: Notice) -> dict[str, Any]:
     text = _text(notice)
     while _units(content := _chat(notice, text)) > DISCORD_UNITS_MAX:
         text = text[: len(text) * 3 // 4].rstrip() + "…"
+    # Mentions are switched off as well, in case a text leaves its code marks.
     return {"content": content, "allowed_mentions": {"parse": []}, "flags": _SUPPRESS_EMBEDS}
 
 

@@ -468,7 +468,7 @@ class AgentLog:
 
 
 class Internals(Protocol):
-    """An agent that can be looked into."""
+    """An agent that the check can observe from inside."""
 
     log: AgentLog
 
@@ -518,7 +518,7 @@ def _id_of(item: Any) -> Any:
 
 @contextmanager
 def capturing_logs(log: AgentLog, *names: str) -> Iterator[None]:
-    """Write into ``log`` what these loggers, and those below them, let through at INFO and above, while inside.
+    """Write records of INFO and above from these loggers and their children into ``log`` while the context is open.
 
     The empty name is every logger. The agent's own handlers do not matter; a logger that it has disabled is left
     out.

@@ -186,7 +186,7 @@ def host_port(text: str) -> tuple[str, int]:
 
 
 def usual_listener() -> AbstractAsyncContextManager[Listener]:
-    """Where webhooks of an agent that is run here may go: the usual place, or any if somebody else is there."""
+    """The address of the listener for an agent that the check runs: the usual port, or any free one if it is in use."""
     from fleetsim.runtime.server import listen
 
     host, port = host_port(LISTEN)

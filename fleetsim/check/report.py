@@ -37,7 +37,7 @@ class Finding:
     """The result of one requirement in one dialect. ``evidence`` are exchanges as text, without secrets.
 
     ``accepted`` is the reason of the baseline for a failure. ``sdk`` names the SDK all of whose agents fail the row.
-    ``lost``: there is no result because a connection or the probe itself broke.
+    ``lost``: the row has no result because a connection or the probe itself broke.
     """
 
     requirement: Requirement

@@ -138,7 +138,7 @@ def read_span(_: click.Context, __: click.Parameter, text: str | None) -> float 
 
 
 def options_given(ctx: click.Context, ours: Collection[str]) -> list[str]:
-    """The options of this call for the process that does its work; ``ours`` are not."""
+    """The options of this call for the process that does its work, without ``ours``."""
     words: list[str] = []
     for option in ctx.command.params:
         name = option.name or ""

@@ -223,7 +223,7 @@ async def _follow(
     live: LivePieces,
     said: render.AgentText,
 ) -> None:
-    """Follow it, and show the text of a stream as it comes."""
+    """Follow the request, and show the text of a stream as it arrives."""
 
     def show(artifact: Artifact, *, append: bool, last: bool) -> None:
         progress.close()

@@ -86,7 +86,7 @@ def up(common: CommonOptions, /, salvage: bool, **options: Any) -> None:
 
 
 def _salvage(common: CommonOptions) -> None:
-    """Make a new ledger of what can be read, and say what that was."""
+    """Make a new ledger from the readable rows, and report them."""
     from fleetsim.hub.state import StateDir, state_path
     from fleetsim.ledger.sqlite.salvage import salvage
     from fleetsim.runtime.real import SystemClock

@@ -19,7 +19,7 @@ class HubEvents:
     """Iterate over the hub's events after the number ``after``, in order. It reconnects and reads the missed ones.
 
     ``connect`` returns a client for each connection, or None while no hub runs: a hub may restart at another address.
-    ``lost`` is the reason while there is no connection, else empty. ``restarts`` counts the changes to a hub with
+    ``lost`` is the reason while the connection is down, else empty. ``restarts`` counts the changes to a hub with
     another journal, whose events are read from the start. A refusal that a retry cannot change (a wrong key) is raised.
     """
 

@@ -31,6 +31,7 @@ COLUMNS_MAX = 24
 """A text beyond one of these bounds, or with a table of more columns, is shown as its source."""
 NESTING_MAX = 12
 
+# HTML stays text, and deep nesting ends, because the text is an agent's (decision 63).
 _PARSER = MarkdownIt("commonmark", {"html": False, "maxNesting": NESTING_MAX}).enable(["strikethrough", "table"])
 _PARSER.disable("image")  # a picture is a link like others
 _TONES = {

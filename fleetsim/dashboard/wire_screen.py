@@ -28,7 +28,7 @@ LOOK_EVERY_S = 1.0
 ROWS_MAX = 200
 """The newest exchanges stay on the screen, as many as the hub keeps for an agent."""
 HINTS = {"copy-curl": "curl", "copy-command": "fleetsim", "pager": "pager", "next-pane": "text", "back": "closes"}
-"""What the keys of actions do here."""
+"""The actions of this screen."""
 GUTTER = "  │ "
 """The beginning of a line with text of an agent, also where the line is continued."""
 

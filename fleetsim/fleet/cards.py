@@ -380,7 +380,7 @@ class CardBroker:
                 left.unused_since = None
             elif left.unused_since is None:
                 left.unused_since = now  # a last cancel may still be under way
-            elif now - left.unused_since >= FORMER_KEPT_S:
+            elif now - left.unused_since >= FORMER_KEPT_S:  # a late cancel or webhook may still need it
                 del self._former[key]
                 self._replaced.append((left.unused_since, left.client))
         due = [client for since, client in self._replaced if now - since >= FORMER_KEPT_S]
@@ -427,7 +427,9 @@ class CardBroker:
         state.failures.clear()
         self._say_fetched(before, view)
         self._was_tried(state)
-        if self._ledger is not None and (before.card != card or before.choice != view.choice):
+        if self._ledger is not None and (
+            before.card != card or before.choice != view.choice
+        ):  # each write costs a commit
             snapshot = CardSnapshot(
                 agent=before.entry.name,
                 url=before.entry.url,

@@ -188,7 +188,7 @@ class FigureCounters:
             scope.counts.update(
                 {"outcomes": 1, outcome.kind.value: 1, "counts": outcome.counts, "successes": outcome.success}
             )
-            scope.counts["failures"] += outcome.counts and not outcome.success
+            scope.counts["failures"] += outcome.counts and not outcome.success  # only those blamed on the agent
             scope.cost += outcome.cost_usd or 0.0
             scope.duration.add(seconds)
             scope.response.add(late_s + seconds)
@@ -301,7 +301,7 @@ class Expectation:
 
     @property
     def scope(self) -> str:
-        """The key of its scope in ``Figures``."""
+        """The key of the figure's scope in ``Figures``."""
         return "/".join(part for part in (self.agent or FLEET, self.skill) if part)
 
     @property

@@ -128,7 +128,7 @@ def restore(state: StateDir, source: Path, now: datetime, progress: Progress, *,
                     (folder / name).replace(state.path / name)
         sync_folder(state.path)
         failpoints.reached("restore.put")
-        finish_restore(state.ledger_path)
+        finish_restore(state.ledger_path)  # last, so that a kill before it leaves a ledger that is refused
     if take_over:
         with closing(open_file(state.ledger_path, now, one_connection=True, busy_s=0, take_over=True)):
             pass

@@ -1,4 +1,4 @@
-"""The fleet in force, as the parts of a hub see it: its settings, the routes to its agents, and their health."""
+"""The current fleet for the parts of a hub: its settings, the routes to its agents, and their health."""
 
 from __future__ import annotations
 

@@ -150,6 +150,7 @@ class Keyring:
         if len(given) != 1:
             return None
         digest = _digest(given[0].strip())
+        # Every key is compared, so the time does not show which one was near.
         found = [principal for held, principal in self._holders if hmac.compare_digest(digest, held)]
         return found[0] if found else None
 

@@ -136,7 +136,7 @@ class Metrics:
         self._cost = counter("cost_usd_total", "US dollars that requests cost, told or estimated.", "agent")
         self._refused = counter("requests_refused_total", "Requests that were not accepted.", "reason")
         self._calls = counter(
-            "calls_total", "Calls to agents (get is a poll), by who is to blame for the error.",
+            "calls_total", "Calls to agents (get is a poll), by the party to blame for the error.",
             "agent", "operation", "result",
         )  # fmt: skip
         self._delivery = counter(

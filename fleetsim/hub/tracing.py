@@ -191,6 +191,7 @@ class Tracing:
         parent = self._parent(request)
         trace_id = parent.trace_id if parent else trace_id_of(request.correlation_id)
         sampled = parent.sampled if parent else self._samples(trace_id)
+        # a digest, so that a child can derive it after a restart
         return TracePlace(trace_id, span_id_of(request.correlation_id), sampled)
 
     def _samples(self, trace_id: str) -> bool:

@@ -111,7 +111,7 @@ class Ledger(Protocol):
         ...
 
     async def update(self, *records: RequestRecord) -> None:
-        """Record how far requests have come. No effect on those that are closed."""
+        """Record the progress of requests. A closed request is not changed."""
         ...
 
     async def close(self, outcome: Outcome) -> bool:

@@ -1,4 +1,4 @@
-"""What the forms of the ledger share that keep their rows in a database: failures, and pruning as outcomes come."""
+"""Common parts of the ledgers that keep their rows in a database: failures, and pruning as outcomes come."""
 
 from __future__ import annotations
 

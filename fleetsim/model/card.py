@@ -48,7 +48,7 @@ class AgentSkill(Struct, frozen=True, kw_only=True):
 
 
 class ProofState(StrEnum):
-    """What is known about the signatures of a card (A2A 1.0 section 8.4)."""
+    """The state of a card's signatures (A2A 1.0 section 8.4)."""
 
     UNSIGNED = "unsigned"
     VERIFIED = "verified"

@@ -203,7 +203,7 @@ def latest_agent_messages(history: Sequence[Message]) -> Iterator[Message]:
 
 
 def with_text(text: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Return the parts of a message: the text first. An empty text becomes a part only if there are no other parts."""
+    """Return the parts of a message: the text first. An empty text becomes a part only if it is alone."""
     return (TextPart(text=text), *parts) if text or not parts else parts
 
 

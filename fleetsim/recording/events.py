@@ -78,7 +78,7 @@ class ScenarioStarted(RunEvent, frozen=True, kw_only=True):
 
     @property
     def of_hub(self) -> bool:
-        """Whether a hub was recorded, and not a scenario."""
+        """Whether the recording is of a hub and not of a scenario."""
         return self.of == "hub"
 
 

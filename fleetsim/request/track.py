@@ -59,7 +59,7 @@ BUILT_IN: Mapping[str, Rate] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """The table in force. ``by_model`` must have ``default``."""
+    """The current table of prices. ``by_model`` must have ``default``."""
 
     by_model: Mapping[str, Rate] = field(default_factory=lambda: BUILT_IN)
 

@@ -199,7 +199,7 @@ class AddressPolicy:
         return port in self.ports and is_public(parsed) and (str(parsed), port) not in self.own
 
     def names(self, host: str, port: int) -> bool:
-        """Whether an entry allows this host by its name; then it is no secret whether the name resolves."""
+        """Whether an entry allows this host by its name; then a refusal may show whether the name resolves."""
         return any(entry.host == fold_host(host) and port in entry.ports for entry in self.allow)
 
     def require(self, host: str, port: int, addresses: tuple[str, ...]) -> None:

@@ -63,7 +63,7 @@ class Dialer:
             connected = await aiohappyeyeballs.start_connection(
                 [_target(address, port) for address in addresses],
                 happy_eyeballs_delay=NEXT_ADDRESS_S,
-                interleave=1,
+                interleave=1,  # one address of each family in turn (RFC 8305)
                 loop=get_running_loop(),
             )
         except (OSError, ValueError) as error:

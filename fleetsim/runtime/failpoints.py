@@ -20,7 +20,7 @@ reached: Handler = bool
 def installed(handler: Handler) -> Iterator[None]:
     """Call ``handler`` with every point reached, in whichever thread reaches it, until the context is left.
 
-    What it raises is raised at the point.
+    An error of the handler is raised at the point.
     """
     global reached
     before, reached = reached, handler

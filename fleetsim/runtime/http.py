@@ -220,7 +220,7 @@ class HttpTransport:
             self._sweep_timer = loop.call_later(KEEP_ALIVE_S, self._sweep)
 
     def _sweep(self) -> None:
-        """Close what has waited too long."""
+        """Close connections that were idle for too long."""
         loop = asyncio.get_running_loop()
         for origin, idle in tuple(self._idle.items()):
             for connection in idle:
@@ -279,7 +279,7 @@ def _own_headers() -> Mapping[str, str]:
 
 
 def _head_of(request: Request, place: _Place) -> bytes:
-    """Request line and headers. Raises Unreachable: one would not stay on its line."""
+    """Request line and headers. Raises Unreachable for a header with a line break."""
     fields = {"host": place.host, **_own_headers(), **{name.lower(): value for name, value in request.headers.items()}}
     if request.body or request.method not in BODILESS:
         fields["content-length"] = str(len(request.body))

@@ -140,7 +140,7 @@ class Connections:
             del self.peers[peer]
 
     def waits(self, who: ClosableConnection, peer: str) -> None:
-        """Its last request is answered: it is idle from now."""
+        """The response to its last request was sent: it is idle from now."""
         if who not in self._silent:
             self._waiting.setdefault(who, peer)
 

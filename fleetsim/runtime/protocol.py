@@ -297,14 +297,14 @@ class GuardedProtocol(asyncio.Protocol):
         self.flow.resume_writing()
 
     def shutdown(self) -> None:
-        """End once what is under way is answered: the server stops."""
+        """End after the responses under way, because the server stops."""
         if self._idle:
             self.transport.close()
         elif self._exchange is not None:
             self._exchange.keep_alive = False
 
     def give_way(self) -> None:
-        """Close at once, for somebody else's sake."""
+        """Close at once to make room for another connection."""
         self._count_out()
         self.transport.abort()
 

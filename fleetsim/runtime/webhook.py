@@ -173,7 +173,7 @@ def _verdict(status: int | None, refusal: FleetsimError | None) -> tuple[bool, s
     assert status is not None  # either an answer or a refusal
     if 200 <= status < 300:
         return True, ""
-    return status < 500 and status not in RETRY_STATUSES, f"HTTP {status}"
+    return status < 500 and status not in RETRY_STATUSES, f"HTTP {status}"  # a refusal would be repeated for ever
 
 
 def check_secret(text: str | None) -> None:
@@ -234,11 +234,7 @@ def write_secret(secret: bytes) -> str:
 
 
 def read_secret(text: str | None) -> bytes:
-    """The bytes of a written secret, 24 to 64 of them.
-
-    Raises:
-        BlockedAddress: it is none; the text is not repeated.
-    """
+    """The bytes of a written secret, 24 to 64 of them. Raises BlockedAddress: it is none; the text is not repeated."""
     try:
         if text is None or not text.startswith(_PREFIX):
             raise ValueError

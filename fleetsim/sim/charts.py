@@ -126,7 +126,7 @@ def _named(name: str, y: float) -> str:
 
 
 def outcomes(axis: Axis) -> Iterator[str]:
-    """How requests ended, by kind, in each part of the run."""
+    """The number of requests of each kind of end, in each part of the run."""
     timeline, height = axis.timeline, 140.0
     highest = max((counts.total() for counts in timeline.outcomes.values()), default=0) or 1
 
@@ -149,7 +149,7 @@ def outcomes(axis: Axis) -> Iterator[str]:
 
 
 def kinds_seen(timeline: Timeline) -> list[str]:
-    """The kinds of end there were, in the order of the bars."""
+    """The kinds of end in the run, in the order of the bars."""
     seen: Counter[str] = sum(timeline.outcomes.values(), Counter())
     return [kind for kind in OutcomeKind if seen[kind]]
 

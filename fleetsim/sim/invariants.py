@@ -233,7 +233,7 @@ def _known_soon(run: Run) -> Iterator[Violation | None]:
 
 @invariant("I-15", "the memory of the hub is bounded by the requests in flight")
 def _bounded(run: Run) -> Iterator[Violation | None]:
-    """An entry of a request that ended in the same moment may still be there; requests of a killed hub are missing."""
+    """A request that ended in the same moment may still have an entry; requests of a killed hub have none."""
     for memory, in_flight in run.memory:
         most = in_flight + KEPT_BESIDE
         many = [what for what, n in memory.hub.items() if n > most * PER_REQUEST.get(what, 1)]

@@ -390,7 +390,7 @@ def played(
     part: TrafficPart = WHOLE,
     progress: Callable[[float, Recorder], None] = lambda at_s, recorder: None,
 ) -> SimulationReport:
-    """Play it, keep the recording in the file ``record``, report, and keep the verdict there too.
+    """Play the scenario, write the recording and the verdict to the file ``record``, and report.
 
     At a ``rate`` that is not virtual, the hub is on real sockets, and what is under way at the end of the traffic has
     ``settle_s`` of the machine's seconds to end; ``entries`` are then real agents, in place of the scenario's. On

@@ -264,7 +264,7 @@ RECENT_S = 10.0
 
 
 class LiveLoadMetrics:
-    """The load of a run while it is played: counts, and the times of what ended in the last seconds of the machine."""
+    """The load of a run while it is played: counts, and the times of requests that ended in the last seconds."""
 
     def __init__(self) -> None:
         self.sent = self.ended = self.failed = 0

@@ -248,7 +248,7 @@ class Run:
 
     @property
     def duration_s(self) -> float:
-        """How long traffic was to come; of a hub, how long it was recorded."""
+        """Seconds of planned traffic; for a hub, seconds of its recording."""
         return 0.0 if self.start is None else self.last_s if self.start.of_hub else self.start.duration_s
 
     def replica_of(self, agent: str) -> str:

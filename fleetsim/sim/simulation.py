@@ -366,7 +366,7 @@ class Simulation(ScenarioRun):
                 self._mount(name)
 
     def _reconnect(self, names: tuple[str, ...]) -> None:
-        """The network reaches those again that were not killed meanwhile."""
+        """Connect the network again to the agents that were not killed meanwhile."""
         for name in names:
             if name not in self._dead:
                 self.network.up(origin_of(name))

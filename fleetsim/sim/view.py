@@ -144,7 +144,7 @@ class RunBuckets:
 
 
 class ScenarioFold:
-    """The fold of a run. Before the start of the recording there is no run, and nothing is counted."""
+    """The fold of a run. Before the start of the recording the fold has no run, and counts no event."""
 
     def __init__(self) -> None:
         self._run: Run | None = None

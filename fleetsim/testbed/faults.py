@@ -120,7 +120,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse(Fault):
-    """Nobody listens."""
+    """No server listens: the connection is refused."""
 
     def on_connect(self, moment: FaultInput) -> OnConnect:
         return (Break("connection refused"),)

@@ -126,7 +126,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         self._births += 1
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         timer._scheduled = True  # type: ignore[attr-defined]
-        heapq.heappush(self._timers, (when, self._births, timer))
+        heapq.heappush(self._timers, (when, self._births, timer))  # the number keeps timers of one moment in order
         return timer
 
     def _timer_handle_cancelled(self, timer: asyncio.TimerHandle) -> None:

@@ -161,7 +161,7 @@ class MemoryNetwork:
         return NetworkLink(self, "", policy)
 
     def through(self, way: WayOut) -> MemoryNetwork:
-        """The same: in memory there are no proxies and no TLS."""
+        """The transport itself: the network in memory has neither proxies nor TLS."""
         return self
 
     async def aclose(self) -> None:
@@ -286,7 +286,7 @@ class NetworkLink:
         return NetworkLink(self._network, self._source, policy)
 
     def through(self, way: WayOut) -> NetworkLink:
-        """The same: in memory there are no proxies and no TLS."""
+        """The transport itself: the network in memory has neither proxies nor TLS."""
         return self
 
     async def aclose(self) -> None:

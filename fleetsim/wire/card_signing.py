@@ -1,6 +1,6 @@
 """Signatures of agent cards (A2A 1.0 section 8.4): JWS over the canonical JSON (RFC 8785) of a card.
 
-Pure: its callers read the keys. ``verify`` returns the part of a card that the signature covers; nothing else counts.
+Pure: its callers read the keys. ``verify`` returns the signed part of a card: read only that.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Choice(Struct, frozen=True, kw_only=True):
         return None if self.no_way else self.dialect_name
 
     def otherwise(self) -> Choice:
-        """The choice with the other dialect and a warning; this choice if there is no other."""
+        """The choice with the other dialect and a warning; this choice if no other dialect fits."""
         if self.other is None:
             return self
         warning = disagreement(self.other.dialect_name)

@@ -86,6 +86,7 @@ def _check_values(data: bytes) -> None:
     """
     times = max(1, -(-len(data) // WIRE_BYTES_MAX))
     opened = data.count(b"[") + data.count(b"{")
+    # most documents end here
     if opened <= DEPTH_MAX and (len(data) <= VALUES_MAX or opened + data.count(b",") <= VALUES_MAX):
         return
     if b"\\" in data:
@@ -135,6 +136,7 @@ def dump(value: Any) -> bytes:
                         case Mapping() as members:
                             values.extend(members.values())
         except UnicodeEncodeError:
+            # msgspec refuses lone surrogates, and agents send them
             data = _STRICT.encode(value).encode("utf-8", "replace")
     except (TypeError, ValueError, RecursionError):
         raise WireError("value has no JSON form") from None

@@ -117,7 +117,7 @@ class V01(base.Dialect):
         return method.startswith("tasks/pushNotification/") and params.get("taskId") is None
 
     def write_send(self, call: SendMessage) -> dict[str, Any]:
-        """The message's own id names a task without a name, since 0.1 demands one."""
+        """A task without an id gets the message's id, because 0.1 requires one."""
         message = call.message
         return {
             "id": call.task_id or message.task_id or message.message_id,

@@ -59,6 +59,7 @@ class V03(base.Dialect):
         "events of a push configuration, and all its schemes but one",
         "artifacts beside a status update that is streamed",
     )
+    # a2a-sdk 0.3.26 writes a piece into its task once per reader, so a second reader doubles the text (decision 8).
     rejoins = False
     card_version = "0.3.0"
     decoders: ClassVar = {
@@ -159,6 +160,7 @@ class V03Http(ProtoJson, V03):
     plain: ClassVar = V03Plain()
 
     def at(self, url: str) -> base.Dialect:
+        # The SDKs of 0.3 append /v1 themselves, so an address that ends in it is of an agent that they cannot call.
         return self.plain if urlsplit(url).path.rstrip("/").endswith("/v1") else self
 
     def read_names(self, value: Any) -> Any:

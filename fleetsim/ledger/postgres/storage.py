@@ -264,7 +264,7 @@ class Storage:
         """
         await connection.execute("SELECT set_config('fleetsim.hub', $1, false)", str(self.hub))
         if connection.get_server_version() >= (17,):
-            limit_ms = max(1_000, round(self._lease_s * 1_000 / 2))
+            limit_ms = max(1_000, round(self._lease_s * 1_000 / 2))  # a write must end before its lease does
             await connection.execute("SELECT set_config('transaction_timeout', $1, false)", str(limit_ms))
 
     @property
@@ -274,6 +274,7 @@ class Storage:
         return {
             "search_path": self._place.schema,
             "application_name": "fleetsim",
+            # A database may default to off, and would then lose writes that we confirmed.
             "synchronous_commit": "on",
             "idle_in_transaction_session_timeout": str(idle_ms),
         }

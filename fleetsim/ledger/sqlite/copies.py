@@ -51,6 +51,7 @@ def check_file(connection: sqlite3.Connection, path: Path, now: datetime, *, tak
         return
     if known is not None and known[1] == MOVED:
         raise _moved(path, os.fsdecode(known[0]))
+    # A restart may change the device's number, and a rename the path; a copy has another inode.
     same = known is None or (known[2] == here[2] and (known[0] == here[0] or known[1] == here[1]))
     if not same and not take_over:
         original = os.fsdecode(known[0])

@@ -42,6 +42,7 @@ def open_memory(now: datetime, bytes_max: int | None = None) -> Database:
     connection = connect(":memory:" if bytes_max is None else "", 0)
     _prepare(connection)
     if bytes_max is not None:
+        # A simulated ledger dies with its process, so it needs no log on the disk.
         connection.execute("PRAGMA journal_mode = MEMORY")
         connection.execute(f"PRAGMA cache_size = -{bytes_max // 1024}")
     with closing(connect(":memory:", 0)) as empty:
@@ -63,6 +64,7 @@ def image(connection: sqlite3.Connection) -> Iterator[bytes]:
     """A ledger as it would stand in a file, its free pages too, piece by piece."""
     with tempfile.NamedTemporaryFile() as file:
         with closing(connect(file.name, 0)) as copy:
+            # The copy is only read, so a loss of power may damage it.
             copy.execute("PRAGMA synchronous = OFF")
             connection.backup(copy)
         while piece := file.read(_PIECE_BYTES):
@@ -197,7 +199,7 @@ def _check_outside(path: Path) -> bool:
 def _check_inside(
     connection: sqlite3.Connection, path: Path, mark: HighWaterMark | None, now: datetime, *, take_over: bool
 ) -> None:
-    """``mark`` is None if the witness is about another file."""
+    """Compare the file's content with the witness; ``mark`` is None if the witness is about another file."""
     try:
         check_kind(connection, path)
         lacks = mark.missing(connection) if mark is not None else {}

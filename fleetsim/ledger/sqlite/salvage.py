@@ -150,9 +150,9 @@ def _rebuild(
             made_up["requests"] += 1
     for name, row in requests.items():
         if name in outcomes:
-            row["phase"] = Phase.CLOSED.value
+            row["phase"] = Phase.CLOSED.value  # an outcome is final, so an older row of its request is wrong
         elif row["phase"] == Phase.CLOSED.value:
-            outcomes[name] = _outcome_of(row, now)
+            outcomes[name] = _outcome_of(row, now)  # its waiter must learn an end, if only "unknown"
             made_up["outcomes"] += 1
         elif row["phase"] == Phase.INTENT.value:
             row["phase"], row["body"] = counted_as_sent(row["body"])  # an older state may be all that was left

@@ -62,7 +62,7 @@ class Guard(Protocol):
         ...
 
     def before_commit(self, connection: Connection) -> None:
-        """Look at what is about to be committed. May raise sqlite3.Error: then it is not."""
+        """Check the transaction before its commit. May raise sqlite3.Error: then it is not committed."""
         ...
 
     def after_commit(self) -> None:
@@ -134,7 +134,7 @@ class Transactions:
         return value, None
 
     def _overwrite(self) -> None:
-        """Commit nothing, over what a failed commit may have left in the log.
+        """Commit an empty change over the frames that a failed commit may have left in the log.
 
         If the sync failed, the log still holds the whole transaction, and the next start would find
         what was refused here. Writing in its place needs no new space, so it works on a full disk too.
@@ -221,7 +221,7 @@ class InlineStorage:
         self._transactions = Transactions(opened.writer, opened.guard)
 
     async def write(self, operation: Operation[T]) -> T:
-        """Run and commit now; others get a turn before the caller goes on, as they would with a thread."""
+        """Run and commit now. Other workers run before the caller continues, as they would with a thread."""
         if self._transactions is None:
             raise NotAccepting(_CLOSED)
         ((value, error),) = self._transactions.run([operation])
