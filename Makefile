@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help site demo test test-fast test-whole test-lowest check format interop ways browser dask sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger hubs-storm slots cron-sweep powerloss planted soak attack bench latency hubs walks mutants mutation docs pictures lock clean keys
+.PHONY: help site demo test test-fast test-whole test-lowest check format interop ways clients browser dask sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger hubs-storm slots cron-sweep powerloss planted soak attack bench latency hubs walks mutants mutation docs pictures lock clean keys
 BIN := .venv/bin
 
 help: ## this list
@@ -57,6 +57,12 @@ ways: ## an agent behind a real proxy (tinyproxy), gateway (nginx) and OAuth2 se
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends tinyproxy-bin nginx-light >/dev/null; fi
 	@npm ci --prefix tests/field/oauth2 --ignore-scripts --no-audit --no-fund --loglevel=error
 	@WAYS=1 $(BIN)/python -m pytest -rs tests/field/test_oauth2_server.py tests/field/test_ways_out.py tests/runtime/test_http_proxy.py tests/runtime/test_tls.py
+
+clients: ## clients that npm's and PyPI's generators make from the OpenAPI document, against a real hub
+	@scripts/setup dev
+	@npm ci --prefix tests/field/clients --ignore-scripts --no-audit --no-fund --loglevel=error
+	@$(BIN)/python -c 'import openapi_python_client' 2>/dev/null || $(BIN)/python -m pip -q install --require-hashes --no-deps -r requirements/clients.txt
+	@$(BIN)/python -m pytest -rs tests/field/test_generated_clients.py
 
 pg-program:
 	@scripts/setup dev

@@ -159,7 +159,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             ("path", "of that effect, or the beginning of its path"),
             ("direction", "increase or decrease: the sign of that effect's delta"),
             ("agent", "the name of one agent"),
-            ("limit", "at most this number of skills"),
+            ("limit", "at most this number of skills (20); a larger number than 100 counts as 100"),
         ),
     ),
     _post("/api/agents/{name}/refresh", "refresh", Who.ADMIN, "reads the agent's card now", EmptyBody),
@@ -474,6 +474,8 @@ def _results() -> tuple[dict[str, Any], dict[str, Any]]:
         struct["required"] = [name for name, one in members.items() if name in struct["required"] or "default" in one]
         for member in members.values():  # a member with a default is always written
             member.pop("default", None)
+            if len(member.get("enum", ())) == 1:  # generators of clients know const better
+                member["const"] = member.pop("enum")[0]
     return results, structs
 
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from inspect import iscoroutinefunction
 
 import fleetsim
+from fleetsim.client import HubClient
 
 
 def test_every_public_name_can_be_imported() -> None:
     for name in fleetsim.__all__:
         assert getattr(fleetsim, name) is not None
+
+
+def test_every_call_of_the_hub_client_has_a_blocking_form() -> None:
+    names = {name for name, value in vars(HubClient).items() if not name.startswith("_")}
+    calls = {name for name in names if iscoroutinefunction(getattr(HubClient, name))} - {"aclose"}
+    assert calls == {name.removesuffix("_sync") for name in names if name.endswith("_sync")}
 
 
 def test_importing_the_package_imports_no_heavy_module() -> None:

@@ -12,6 +12,7 @@ from fleetsim.agent import Agent, Effect, SkillContext, SkillFailed
 from fleetsim.api.answer import to_json
 from fleetsim.client.hub_tools import RESULT_CHARS_MAX
 from fleetsim.fleet.auth import AuthEntry
+from fleetsim.hub import api
 from tests.hub.local_hub import KEY, LocalHub, local_hub
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.test_workstacean import call, said
@@ -111,6 +112,14 @@ async def test_a_model_finds_an_agent_with_a_skill_and_calls_it() -> None:
         assert told.data["response"] == "filed"
         none = await ava.call("find_skills", {"domain": "moon"})
         assert (none.is_error, none.data["skills"]) == (False, [])
+
+
+async def test_a_larger_limit_than_the_largest_counts_as_that_at_every_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "FOUND_MAX", 1)
+    async with local_hub(filer("quinn", confidence=1.0)) as t:
+        await asyncio.sleep(1)
+        assert len(await t.remote.get("/skills", limit=500)) == len(await t.remote.find_skills(limit=500)) == 1
+        assert len((await t.remote.call("find_skills", {"limit": 500})).data["skills"]) == 1
 
 
 async def test_the_largest_card_fits_into_one_result_of_a_model() -> None:
