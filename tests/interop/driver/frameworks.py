@@ -18,6 +18,8 @@ from fleetsim.check.sections import REQUIREMENTS
 RESULTS = INTEROP / "frameworks.json"
 SHOWN = (Verdict.PASS, Verdict.FAIL, Verdict.NOT_TESTED)
 REASON_CHARS_MAX = 240
+UNBROKEN = "\u2011"
+"""A hyphen at which no line ends."""
 
 RELEASED: Mapping[str, str] = {
     "a2a-sdk 0.2.16": "2025-07-21",
@@ -88,10 +90,8 @@ def page() -> str:
         passed, failed, untested = (sum(counts) for counts in zip(*result["sections"].values(), strict=True))
         spoken = f"{dialect.partition('+')[0]} over {'HTTP+JSON' if '+http' in dialect else 'JSON-RPC'}"
         name = " ".join(title.split()[:2])
-        rows.append(
-            f"| [{name}](#{_anchor(title)}) | {RELEASED[name]} | {spoken} | {passed} | {failed} | {untested} "
-            f"| {len(result['musts'])} |"
-        )
+        day, counts = RELEASED[name].replace("-", UNBROKEN), (passed, failed, untested, len(result["musts"]))
+        rows.append(f"| [{name}](#{_anchor(title)}) | {day} | {spoken} | {' | '.join(map(str, counts))} |")
         parts.append("\n".join(_part(title, result)))
     return HEAD + "\n".join(rows) + "\n\n" + "\n\n".join(parts) + "\n"
 
