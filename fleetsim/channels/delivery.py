@@ -212,20 +212,7 @@ class Channels:
                 body = put.slack(notice)
             case SinkKind.WEBHOOK:
                 body = put.webhook(notice, channel_id)
-        result = await self._sender(sink, retried=retried).deliver(
-            Delivery(
-                url=sink.url,
-                body=dump(body),
-                scheme=SCHEME if sink.secret else None,
-                credentials=write_secret(sink.secret) if sink.secret else None,
-                task_id=f"channel:{channel_id}",
-                state=notice.kind,
-            )
-        )
-        return result.attempts, result.reason
-
-    def _sender(self, sink: Destination, *, retried: bool) -> WebhookSender:
-        """A sender that reaches this sink's host and port alone."""
+        # A sender that reaches this sink's host and port alone.
         url = parse_webhook_url(sink.url)
         at = f"{url.host}:{url.port}"
         way = WayOut(tls=self._way.tls) if sink.internal else self._way
@@ -240,7 +227,17 @@ class Channels:
             if way != _PLAIN_WAY:
                 runtime = replace(runtime, transport=runtime.transport.through(way))
             self._senders[key] = WebhookSender(runtime, policy, delays_s=DELAYS_S if retried else ())
-        return self._senders[key]
+        result = await self._senders[key].deliver(
+            Delivery(
+                url=sink.url,
+                body=dump(body),
+                scheme=SCHEME if sink.secret else None,
+                credentials=write_secret(sink.secret) if sink.secret else None,
+                task_id=f"channel:{channel_id}",
+                state=notice.kind,
+            )
+        )
+        return result.attempts, result.reason
 
     def _note(self, queue: _Queue, notice: Notice, result: SinkResult) -> None:
         now, row = self._runtime.clock.now(), queue.row

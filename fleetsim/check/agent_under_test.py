@@ -22,7 +22,7 @@ from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConfigError, ConnectionLost, FleetsimError, Unreachable, WireError
 from fleetsim.model.security import in_words, requested_schemes
 from fleetsim.model.text import one_line
-from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
+from fleetsim.runtime.ports import Limits, Request, Runtime
 from fleetsim.wire.cards import read_card
 from fleetsim.wire.choice import Choice, lies_below, no_way, respelled
 from fleetsim.wire.dialect import DIALECTS, OVER_JSON_RPC, dialect_of_version
@@ -148,7 +148,13 @@ class AgentUnderTest:
         limits = Limits(total_s=self.options.reply_s, body_bytes_max=BODY_BYTES_MAX)
         request = Request(method=method, url=exchange.url, headers=exchange.sent_headers, body=body, limits=limits)
         try:
-            reply = await self._second_try(request)
+            # Ask again if the connection broke: an earlier answer may have closed the one that was used again. An agent
+            # that breaks it on its own account breaks it twice. (``Connection: close`` on each call would spare this,
+            # but node's servers then answer some calls of the pooled client with a bare 400.)
+            try:
+                reply = await self.runtime.transport.exchange(request)
+            except ConnectionLost:
+                reply = await self.runtime.transport.exchange(request)
             exchange.status, exchange.headers, exchange.body = reply.status, reply.headers, reply.body
         except FleetsimError as error:
             exchange.problem, exchange.unreached = str(error), isinstance(error, Unreachable)
@@ -160,17 +166,6 @@ class AgentUnderTest:
     def redirected(self, exchange: Exchange) -> str | None:
         """Where an answer leads, if our own caller would go there."""
         return followed(self.target.address, exchange.method, exchange.url, exchange.status or 0, exchange.headers)
-
-    async def _second_try(self, request: Request) -> Reply:
-        """Ask again if the connection broke: an earlier answer may have closed the one that was used again.
-
-        An agent that breaks it on its own account breaks it twice. (``Connection: close`` on each call would
-        spare this, but node's servers then answer some calls of the pooled client with a bare 400.)
-        """
-        try:
-            return await self.runtime.transport.exchange(request)
-        except ConnectionLost:
-            return await self.runtime.transport.exchange(request)
 
     def opened(
         self,

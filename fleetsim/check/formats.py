@@ -138,7 +138,21 @@ def _html_page(report: Report) -> Iterator[str]:
     yield f"<h1>fleetsim check: {html_text(report.agent)}</h1>"
     look = {"PASSED": "pass", "INCOMPLETE": "warn"}.get(report.word(), "fail")
     yield f'<p class="verdict {look}">{html_text(report.verdict_line())}</p>'
-    yield from _html_head(report)
+    endpoints = ", ".join(f"{url} (A2A {name})" for name, url in report.endpoints.items())
+    rows = [
+        ("URL", report.url),
+        ("Dialects", ", ".join(report.dialects)),
+        ("Endpoints", endpoints),
+        ("Webhook listener", report.listener or "none"),
+        ("Began", report.began),
+        ("Took", f"{report.seconds:.1f} s"),
+        ("Seed", str(report.seed)),
+        ("fleetsim", report.version),
+        *([("Note", report.note)] if report.note else []),
+    ]
+    yield "<dl>"
+    yield from (f"<dt>{html_text(label)}</dt><dd>{html_text(value)}</dd>" for label, value in rows)
+    yield "</dl>"
     heads = "".join(f'<th class="n">{verdict}</th>' for verdict in Verdict)
     yield f"<h2>Totals</h2><table><tr><th>Section</th>{heads}</tr>"
     for name, counts in report.section_totals().items():
@@ -171,24 +185,6 @@ def _html_page(report: Report) -> Iterator[str]:
     yield from _html_table("Not applicable", report.of(Verdict.NOT_APPLICABLE))
     yield from _html_table("Passed", report.of(Verdict.PASS))
     yield "</main></body></html>"
-
-
-def _html_head(report: Report) -> Iterator[str]:
-    endpoints = ", ".join(f"{url} (A2A {name})" for name, url in report.endpoints.items())
-    rows = [
-        ("URL", report.url),
-        ("Dialects", ", ".join(report.dialects)),
-        ("Endpoints", endpoints),
-        ("Webhook listener", report.listener or "none"),
-        ("Began", report.began),
-        ("Took", f"{report.seconds:.1f} s"),
-        ("Seed", str(report.seed)),
-        ("fleetsim", report.version),
-        *([("Note", report.note)] if report.note else []),
-    ]
-    yield "<dl>"
-    yield from (f"<dt>{html_text(label)}</dt><dd>{html_text(value)}</dd>" for label, value in rows)
-    yield "</dl>"
 
 
 def _html_untested(report: Report) -> Iterator[str]:

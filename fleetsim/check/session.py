@@ -279,14 +279,6 @@ class Session:
         self._stream_asked = True
         return False
 
-    async def _entered(self, stack: AsyncExitStack, request: Request) -> IncomingResponse:
-        """Open a request, once more if the connection broke: an earlier answer may have closed it."""
-        transport = self.agent.runtime.transport
-        try:
-            return await stack.enter_async_context(transport.open(request))
-        except ConnectionLost:
-            return await stack.enter_async_context(transport.open(request))
-
     @asynccontextmanager
     async def reading(
         self,
@@ -311,7 +303,12 @@ class Session:
         )
         try:
             async with AsyncExitStack() as stack:
-                incoming = await self._entered(stack, request)
+                # Open a request, once more if the connection broke: an earlier answer may have closed it.
+                transport = self.agent.runtime.transport
+                try:
+                    incoming = await stack.enter_async_context(transport.open(request))
+                except ConnectionLost:
+                    incoming = await stack.enter_async_context(transport.open(request))
                 exchange.status, exchange.headers = incoming.status, incoming.headers
                 stream = Stream(self, exchange, incoming, ours=call is not None, first_s=first_s)
                 async with stream.opened():

@@ -49,7 +49,22 @@ class Server(uvicorn.Server):
         on_stop: Callable[[], Awaitable[None]] | None,
         signals: bool,
     ) -> None:
-        super().__init__(_configure(app, limits))
+        # The server's settings for one application.
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=GuardedProtocol,
+                ws="none",
+                lifespan="on",
+                loop="none",
+                interface="asgi3",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=GRACEFUL_S,
+            )
+        )
         self._connections = Connections(limits)
         self.running = asyncio.Event()
         self._on_stop, self._signals = on_stop, signals
@@ -106,23 +121,6 @@ class Server(uvicorn.Server):
 
     def _protocol(self) -> GuardedProtocol:
         return GuardedProtocol(self._connections, self.config, self.server_state, self.lifespan.state)
-
-
-def _configure(app: ASGIApp, limits: ServerLimits) -> uvicorn.Config:
-    """The server's settings for one application."""
-    return uvicorn.Config(
-        app,
-        http=GuardedProtocol,
-        ws="none",
-        lifespan="on",
-        loop="none",
-        interface="asgi3",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=GRACEFUL_S,
-    )
 
 
 def is_loopback(host: str) -> bool:

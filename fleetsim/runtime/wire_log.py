@@ -148,10 +148,7 @@ class WireLog:
         while (mine := self._entries[agent]) and (len(mine) > AGENT_ENTRIES_MAX or self._held[agent] > AGENT_BYTES_MAX):
             self._drop(agent)
         while sum(self._held.values()) > BYTES_MAX:
-            self._drop(min((entry for entry in self._entries if self._entries[entry]), key=self._first))
-
-    def _first(self, agent: str) -> int:
-        return self._entries[agent][0].number
+            self._drop(min((entries[0].number, name) for name, entries in self._entries.items() if entries)[1])
 
     def _drop(self, agent: str) -> None:
         entry = self._entries[agent].popleft()

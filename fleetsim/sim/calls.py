@@ -81,7 +81,11 @@ def _said(body: bytes, task_id: str) -> dict[str, str]:
     try:
         whole = from_json(body)
     except ValueError:
-        whole = _odd(body)
+        # JSON that pydantic refuses, such as halves of characters; None if it is not JSON.
+        try:
+            whole = json.loads(body)
+        except (ValueError, RecursionError):
+            whole = None
     part = _mapping(_mapping(whole).get("params", whole))
     update = next((_mapping(part[key]) for key in ("statusUpdate", "artifactUpdate", "task") if key in part), part)
     message, status = _mapping(part.get("message")), _mapping(update.get("status"))
@@ -93,14 +97,6 @@ def _said(body: bytes, task_id: str) -> dict[str, str]:
         "state": state,
         "body": hashlib.sha256(body).hexdigest()[:16],
     }
-
-
-def _odd(body: bytes) -> Any:
-    """JSON that pydantic refuses, such as halves of characters; None if it is not JSON."""
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -73,10 +73,6 @@ def _own_time(outcomes: Sequence[Outcome], _: Observed) -> Sample:
     return [outcome.agent_ms / 1000 for outcome in _agents(outcomes) if outcome.agent_ms is not None]
 
 
-def _success(outcomes: Sequence[Outcome], _: Observed) -> Sample:
-    return [float(outcome.success) for outcome in _agents(outcomes)]
-
-
 def _cost(outcomes: Sequence[Outcome], _: Observed) -> Sample:
     known = any(outcome.cost_usd is not None for outcome in outcomes)
     return [outcome.cost_usd or 0.0 for outcome in _agents(outcomes)] if known else []
@@ -105,7 +101,7 @@ VOLUME = Measure("volume", Unit.COUNT, _volume)
 MEASURES = (
     Measure("p50", Unit.SECONDS, _own_time, 0.5),
     Measure("p95", Unit.SECONDS, _own_time, 0.95),
-    Measure("success_rate", Unit.SHARE, _success),
+    Measure("success_rate", Unit.SHARE, lambda outcomes, _: [float(o.success) for o in _agents(outcomes)]),
     Measure("cost", Unit.DOLLARS, _cost),
     VOLUME,
     Measure("gap_p50", Unit.SECONDS, _gaps, 0.5),

@@ -111,10 +111,7 @@ class LoadMetrics:
             middle = in_words(self.network.at(0.5) or 0.0)
             share_of_it = share(self.network.total_s)
             yield Evidence("network", share_of_it, f"half of the requests spent {middle} or more on it")
-        yield Evidence("agent", share(self.agent.total_s), self._of_agents())
-
-    def _of_agents(self) -> str:
-        """The growth of the agents' time over the run, and what limits the network's part of it."""
+        # The growth of the agents' time over the run, and what limits the network's part of it.
         if len(self.agent_first) < FIFTH_MIN:
             seen = "too few requests to judge growth"
         else:
@@ -124,7 +121,7 @@ class LoadMetrics:
         if self.reply_s is not None and not len(self.network):
             reply = in_words(self.reply_s)
             seen += f"; the network is in it, at most {reply} for a round trip, as the fastest reply shows"
-        return seen
+        yield Evidence("agent", share(self.agent.total_s), seen)
 
     @property
     def limit(self) -> Evidence:

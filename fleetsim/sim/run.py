@@ -194,8 +194,8 @@ class Run:
         self._all: dict[type[Event], list[RunEvent]] = defaultdict(list)
         self._handlers: dict[type[Event], Any] = {
             RequestAccepted: self._accepted,
-            TaskMoved: self._moved,
-            PollingStopped: self._unpolled,
+            TaskMoved: self._followed,
+            PollingStopped: self._followed,
             OutcomeDecided: self._decided,
             QuestionAsked: self._asked,
             QuestionAnswered: self._answered,
@@ -305,13 +305,9 @@ class Run:
             self.counters.count(event.agent, event.skill, "requests")
         return request
 
-    def _moved(self, at_s: float, line: int, event: TaskMoved) -> None:
+    def _followed(self, at_s: float, line: int, event: TaskMoved | PollingStopped) -> None:
         entry, request = self._entry(at_s, line, event)
-        request.moved.append(entry)
-
-    def _unpolled(self, at_s: float, line: int, event: PollingStopped) -> None:
-        entry, request = self._entry(at_s, line, event)
-        request.unpolled.append(entry)
+        (request.moved if isinstance(event, TaskMoved) else request.unpolled).append(entry)
 
     def _decided(self, at_s: float, line: int, event: OutcomeDecided) -> RequestRun | None:
         entry, request = self._entry(at_s, line, event)

@@ -159,7 +159,12 @@ class Simulation(ScenarioRun):
             await self._settle()
             assert self.hub is not None
             self._record_health_of_hubs()
-            await self._repeat_webhooks(self.hub, await self._record_outcomes(self.hub))
+            # Sends the newest webhooks once more, in another order. Outcomes on record must not change.
+            before = await self._record_outcomes(self.hub)
+            arrived = await self.forger.repeat(tuple(self.calls.webhooks), self._stream("repeat"))
+            after = {outcome.correlation_id: digest_of(repr(outcome)) for outcome in await self._outcomes(self.hub)}
+            changed = sorted(cid for cid in before.keys() | after.keys() if before.get(cid) != after.get(cid))
+            self.record("repeated", webhooks=arrived, changed=changed)
             self._record_ledger(await self.disk.storage.read(lambda connection: row_damage(connection, None)))
             self._record_memory()
             await self.disk.storage.read(lambda connection: self.keys.look_for(image(connection), "the ledger"))
@@ -392,13 +397,6 @@ class Simulation(ScenarioRun):
         elif self._over:
             task.ended = "open"  # the agent stops because the run is over
         super().ended(task)
-
-    async def _repeat_webhooks(self, hub: Hub, before: Mapping[str, str]) -> None:
-        """Sends the newest webhooks once more, in another order. Outcomes on record must not change."""
-        arrived = await self.forger.repeat(tuple(self.calls.webhooks), self._stream("repeat"))
-        after = {outcome.correlation_id: digest_of(repr(outcome)) for outcome in await self._outcomes(hub)}
-        changed = sorted(cid for cid in before.keys() | after.keys() if before.get(cid) != after.get(cid))
-        self.record("repeated", webhooks=arrived, changed=changed)
 
     def _record_ledger(self, damage: str | None) -> None:
         self.record("ledger", damage=damage or "")

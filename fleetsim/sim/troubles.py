@@ -48,10 +48,6 @@ class Kind:
     mix_lasts: tuple[float, float] = (0.0, 0.0)
 
 
-def _junk(body: bytes) -> bytes:
-    return b"\x00\xff{]" + body[: len(body) // 2]
-
-
 KINDS: Mapping[str, Kind] = {
     "agent-down": Kind(
         about="connections to the agent are refused; it keeps its tasks",
@@ -233,7 +229,7 @@ KINDS: Mapping[str, Kind] = {
     "junk": Kind(
         about="what the agent answers arrives broken",
         on="agent",
-        fault=lambda _: faults.EditChunk(edit=_junk),
+        fault=lambda _: faults.EditChunk(edit=lambda body: b"\x00\xff{]" + body[: len(body) // 2]),
         mix_share=0.01,
     ),
     "cut-streams": Kind(

@@ -103,23 +103,21 @@ class AsgiCall:
             length = self._head[1].get("content-length")
             self._owed_bytes = int(length) if length is not None and self._scope["method"] != "HEAD" else None
         elif self._head is not None and not self._complete and kind == "http.response.body":
-            self._take(bytes(message.get("body", b"")), more=message.get("more_body", False))
+            body = bytes(message.get("body", b""))
+            if body and self._scope["method"] != "HEAD":
+                if self._owed_bytes is not None:
+                    self._owed_bytes -= len(body)
+                    if self._owed_bytes < 0:
+                        raise RuntimeError("response longer than its Content-Length")
+                self._buffer.append((self._loop.time(), body))
+                self._buffered_bytes += len(body)
+            if not message.get("more_body", False):
+                if self._owed_bytes:
+                    raise RuntimeError(f"response {self._owed_bytes} bytes shorter than its Content-Length")
+                self._end()
         else:
             raise RuntimeError(f"ASGI message {kind!r} out of order")
         self._wake()
-
-    def _take(self, body: bytes, *, more: bool) -> None:
-        if body and self._scope["method"] != "HEAD":
-            if self._owed_bytes is not None:
-                self._owed_bytes -= len(body)
-                if self._owed_bytes < 0:
-                    raise RuntimeError("response longer than its Content-Length")
-            self._buffer.append((self._loop.time(), body))
-            self._buffered_bytes += len(body)
-        if not more:
-            if self._owed_bytes:
-                raise RuntimeError(f"response {self._owed_bytes} bytes shorter than its Content-Length")
-            self._end()
 
     def _end(self) -> None:
         """The response is complete, or no more of it will come."""

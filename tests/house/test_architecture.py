@@ -79,7 +79,6 @@ main()
         ("--help", 0, "Simulate a day"),
         ("ceremony --help", 0, "play"),
         ("sim storm --seeds 3", 2, "the package fleetsim.sim is not installed"),
-        ("ceremony play --from x", 2, "the package fleetsim.sim is not installed"),
         ("check --help", 2, "the package fleetsim.check is not installed"),
     ],
 )

@@ -101,30 +101,26 @@ def inspect(wal: Path) -> WalState:
     except FileNotFoundError:
         return WalState(0)
     try:
-        return _inspect(handle, os.fstat(handle).st_size)
+        raw = os.pread(handle, _HEADER.size, 0)
+        if len(raw) < _HEADER.size:
+            return WalState(0)
+        magic, _, page_size, _, salt1, salt2, sum1, sum2 = _HEADER.unpack(raw)
+        order = _ORDERS.get(magic)
+        if order is None or _checksum(raw[:24], (0, 0), order) != (sum1, sum2):
+            # A header of zeros with nothing behind it never reached the disk; anything else was one.
+            if any(raw) or any(os.pread(handle, _PAGE_BYTES, _HEADER.size)):
+                return WalState(0, "the head of its write-ahead log is damaged")
+            return WalState(0)
+        step = _FRAME.size + page_size
+        ours = _frames_with(handle, (salt1, salt2), step, os.fstat(handle).st_size)
+        good = _good_prefix(handle, (sum1, sum2), order, step, [at for at, _ in ours])
+        behind = [(at, commit) for at, commit in ours if at >= good]
+        ends = [at for at, commit in behind if commit]
+        if ends and behind[-1][0] > ends[0]:
+            return WalState(good, "a record of its write-ahead log is damaged, and acknowledged ones follow it")
+        return WalState(good)
     finally:
         os.close(handle)
-
-
-def _inspect(handle: int, size: int) -> WalState:
-    raw = os.pread(handle, _HEADER.size, 0)
-    if len(raw) < _HEADER.size:
-        return WalState(0)
-    magic, _, page_size, _, salt1, salt2, sum1, sum2 = _HEADER.unpack(raw)
-    order = _ORDERS.get(magic)
-    if order is None or _checksum(raw[:24], (0, 0), order) != (sum1, sum2):
-        # A header of zeros with nothing behind it never reached the disk; anything else was one.
-        if any(raw) or any(os.pread(handle, _PAGE_BYTES, _HEADER.size)):
-            return WalState(0, "the head of its write-ahead log is damaged")
-        return WalState(0)
-    step = _FRAME.size + page_size
-    ours = _frames_with(handle, (salt1, salt2), step, size)
-    good = _good_prefix(handle, (sum1, sum2), order, step, [at for at, _ in ours])
-    behind = [(at, commit) for at, commit in ours if at >= good]
-    ends = [at for at, commit in behind if commit]
-    if ends and behind[-1][0] > ends[0]:
-        return WalState(good, "a record of its write-ahead log is damaged, and acknowledged ones follow it")
-    return WalState(good)
 
 
 def _frames_with(handle: int, salts: tuple[int, int], step: int, size: int) -> list[tuple[int, bool]]:
