@@ -19,23 +19,23 @@ import pytest
 from fleetsim.testbed import run
 from tests.bench import walks
 
-CALLS = {"request": 168, "outcome": 962, "webhook": 218, "agent": 129, "client": 120, "draw": 198, "redraw": 1_282}
+CALLS = {"request": 166, "outcome": 736, "webhook": 203, "agent": 125, "client": 120, "draw": 198, "redraw": 1_282}
 """Calls of functions of ours, and resumptions of those that waited, by row of ``tests.bench.walks``.
 
 On a busy machine up to four ticks of the dashboard, of five calls each, fall into a drawing."""
 
-STATEMENTS = 36
+STATEMENTS = 35
 """Calls of the ledger to SQLite for one streamed request, from its acceptance until a minute after its outcome.
 
 Eleven of them prune the ledger and test its storage, which happens each minute."""
 
-WAKE_UPS = 13
+WAKE_UPS = 8
 """Turns of the event loop from the acceptance of a streamed request of four events to its outcome."""
 
 ASKED = ["message/stream"]
 """The calls that an agent receives for a streamed request whose artifact comes in one event."""
 
-MODULES = {("--version",): 64, ("send", "--help"): 310, ("check", "--help"): 181, ("sim", "--help"): 217}
+MODULES = {("--version",): 64, ("send", "--help"): 314, ("check", "--help"): 183, ("sim", "--help"): 228}
 """Loaded by a verb's help in Python 3.11, the interpreter's own among them."""
 
 OF_NEWER_PYTHONS = 5
