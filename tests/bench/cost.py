@@ -171,7 +171,7 @@ PY03, PY10 = "a2a-sdk 0.3.26", "a2a-sdk 1.3.0"
 ROWS: dict[str, Row] = {
     "send": Row(
         unit="`message/send` to submitted, client, 64 in flight",
-        ours="sends", floor="bare_sends", units=1_000, target=3,
+        ours="sends", floor="bare_sends", units=1_000, target=1.7,
         peers=(
             Peer(title=PY03, env="py03", program="py03_client.py", words=("sends",), way="submitted"),
             Peer(title=PY10, env="py10", program="py10_client.py", words=("sends",), way="submitted10"),
@@ -189,7 +189,7 @@ ROWS: dict[str, Row] = {
     ),
     "events": Row(
         unit="event of a stream decoded and folded, client, 200 streams",
-        ours="events", floor="bare_events", units=20_000, target=3.2,
+        ours="events", floor="bare_events", units=20_000, target=1.6,
         peers=(
             Peer(title="httpx-sse, JSON alone", program="sse_reader"),
             Peer(title=PY03, env="py03", program="py03_client.py", words=("events",), way="chatty"),
@@ -202,19 +202,19 @@ ROWS: dict[str, Row] = {
     ),
     "follow": Row(
         unit="event of a followed stream, client, decoded before; the floor folds it",
-        ours="follows", floor="folds", units=20_000, target=3.2,
+        ours="follows", floor="folds", units=20_000, target=3.1,
     ),
     "hub-answered": Row(
         unit="request to its durable outcome, hub, answered at once",
-        ours="hub", floor="echo", units=300, target=29, ask=ask_hub("answered"), ask_floor=ECHO,
+        ours="hub", floor="echo", units=300, target=19, ask=ask_hub("answered"), ask_floor=ECHO,
     ),
     "hub-streamed": Row(
         unit="request to its durable outcome, hub, a stream of four events",
-        ours="hub", floor="echo", units=300, target=50, ask=ask_hub("streamed"), ask_floor=ECHO,
+        ours="hub", floor="echo", units=300, target=36, ask=ask_hub("streamed"), ask_floor=ECHO,
     ),
     "hub-polled": Row(
         unit="request to its durable outcome, hub, polled",
-        ours="hub", floor="echo", units=300, target=52, ask=ask_hub("polled"), ask_floor=ECHO,
+        ours="hub", floor="echo", units=300, target=25, ask=ask_hub("polled"), ask_floor=ECHO,
     ),
     "hub-viewed": Row(
         unit="the same, streamed, with an attached dashboard; the floor is the hub without one",
@@ -222,19 +222,19 @@ ROWS: dict[str, Row] = {
     ),
     "caller-answered": Row(
         unit="request with its `GET ?wait`, hub, answered at once",
-        ours="hub", floor="echo", units=300, target=44, ask=ask_hub("answered", wait=True), ask_floor=ECHO,
+        ours="hub", floor="echo", units=300, target=19, ask=ask_hub("answered", wait=True), ask_floor=ECHO,
     ),
     "caller-streamed": Row(
         unit="the same, a stream of four events",
-        ours="hub", floor="echo", units=300, target=85, ask=ask_hub("streamed", wait=True), ask_floor=ECHO,
+        ours="hub", floor="echo", units=300, target=36, ask=ask_hub("streamed", wait=True), ask_floor=ECHO,
     ),
     "caller-polled": Row(
         unit="the same, polled",
-        ours="hub", floor="echo", units=300, target=105, ask=ask_hub("polled", wait=True), ask_floor=ECHO,
+        ours="hub", floor="echo", units=300, target=54, ask=ask_hub("polled", wait=True), ask_floor=ECHO,
     ),
     "caller-alone": Row(
         unit="the same, answered at once, one request at a time",
-        ours="hub", floor="echo", units=100, target=110, ask=ask_hub("answered", 1, wait=True), ask_floor=ECHO,
+        ours="hub", floor="echo", units=100, target=79, ask=ask_hub("answered", 1, wait=True), ask_floor=ECHO,
     ),
     "webhook": Row(
         unit="webhook that ends a task, verified, applied and on record, hub",
@@ -242,7 +242,7 @@ ROWS: dict[str, Row] = {
     ),
     "agent-send": Row(
         unit="`message/send` served and its skill run, agent",
-        ours="agent", floor="echo", units=600, target=9,
+        ours="agent", floor="echo", units=600, target=3.5,
         ask=ask_agent("message/send", "answer"), ask_floor=ECHO,
         peers=(
             Peer(title="bare uvicorn on h11", program="echo_h11", way="/"),
@@ -254,7 +254,7 @@ ROWS: dict[str, Row] = {
     ),
     "agent-state": Row(
         unit="the same with its tasks in a file on the disk, `--state`",
-        ours="agent_state", floor="echo", units=600, target=14, ask=ask_agent("message/send", "answer"),
+        ours="agent_state", floor="echo", units=600, target=12, ask=ask_agent("message/send", "answer"),
         ask_floor=ECHO,
     ),
     "agent-events": Row(
@@ -269,7 +269,7 @@ ROWS: dict[str, Row] = {
     ),
     "poll": Row(
         unit="poll of one of 10,000 tasks, hub, without HTTP", ours="polls", floor="loop_timers", units=3_000,
-        target=60,
+        target=41,
     ),
     "step": Row(
         unit="step of a request on the disk, ledger, 64 at once", ours="steps", floor="grouped_steps", units=6_000,
@@ -277,14 +277,14 @@ ROWS: dict[str, Row] = {
     ),
     "health-fold": Row(
         unit="outcome into fleet health, 100,000 in its day", ours="health_folds", floor="counting", units=10_000,
-        target=40,
+        target=38,
     ),
     "health-read": Row(
-        unit="fleet health read, 100,000 outcomes", ours="health_reads", floor="counting", units=20, target=65,
+        unit="fleet health read, 100,000 outcomes", ours="health_reads", floor="counting", units=20, target=57,
     ),
-    "start-version": Row(unit="`fleetsim --version`, a start", verb=("--version",), units=5, target=4.5),
-    "start-send": Row(unit="`fleetsim send URL`, a start", verb=("send", "{peer}/answered", TEXT), units=3, target=29),
-    "start-check": Row(unit="`fleetsim check --help`, a start", verb=("check", "--help"), units=3, target=17),
+    "start-version": Row(unit="`fleetsim --version`, a start", verb=("--version",), units=5, target=2.4),
+    "start-send": Row(unit="`fleetsim send URL`, a start", verb=("send", "{peer}/answered", TEXT), units=3, target=19),
+    "start-check": Row(unit="`fleetsim check --help`, a start", verb=("check", "--help"), units=3, target=9.8),
     "memory-exchange": Row(
         unit="client to agent and back, in memory on virtual time",
         ours="memory_exchange", floor="memory_floor", units=600, target=2.5,
@@ -292,7 +292,7 @@ ROWS: dict[str, Row] = {
     ),
     "memory-hub": Row(
         unit="request to its outcome, hub and agent in memory on virtual time",
-        ours="memory_hub", floor="memory_floor", units=300, target=8.8,
+        ours="memory_hub", floor="memory_floor", units=300, target=8.7,
     ),
 }  # fmt: skip
 
