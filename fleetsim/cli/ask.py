@@ -281,7 +281,8 @@ def exit_status(result: FollowResult) -> Exit:
 def late_error(ask: AskOptions, result: FollowResult) -> TimedOut:
     """The error after ``timeout_s``, with the command for another look. Nothing is cancelled."""
     what = f"request {result.correlation_id}" if result.correlation_id else f"task {result.task_id}"
-    message = f"{what} is still {result.state} after {ask.timeout_s:g} s; fleetsim did not stop it"
+    looks = f"; the last look at it: {result.reason}" if result.reason else ""
+    message = f"{what} is still {result.state} after {ask.timeout_s:g} s{looks}; fleetsim did not stop it"
     return TimedOut(message, hint=f"look again: {task_command(ask, result)}")
 
 

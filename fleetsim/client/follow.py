@@ -252,7 +252,7 @@ class Following(FollowedRequest):
     def result(self) -> SentTask:
         """The agent's last reply, after the first one."""
         reply, raw = self._reply if self._driver is None else self._driver.reply
-        return SentTask.of(reply if isinstance(reply, Message) else self.task, raw)
+        return SentTask.of(reply if isinstance(reply, Message) else self.task, raw, self._reason)
 
     @property
     def lookup_id(self) -> str:

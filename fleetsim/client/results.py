@@ -47,8 +47,11 @@ class SentTask:
     parts_total: int = 0
 
     @classmethod
-    def of(cls, reply: Reply, raw: Any) -> SentTask:
-        """Read an agent's reply. Raises WireError if it is neither a task nor a message."""
+    def of(cls, reply: Reply, raw: Any, reason: str = "") -> SentTask:
+        """Read an agent's reply. ``reason`` is that of a failure for which the task has none.
+
+        Raises WireError if it is neither a task nor a message.
+        """
         if isinstance(reply, Message):
             task = fold(None, DirectReply(message=reply))
         elif isinstance(reply, Task):
@@ -62,7 +65,9 @@ class SentTask:
             context_id=task.context_id,
             state=task.state,
             text=text,
-            error=(text or f"the agent gave no reason for {task.state}") if task.state in UNSUCCESSFUL else None,
+            error=(text or reason_of(task) or reason or f"the agent gave no reason for {task.state}")
+            if task.state in UNSUCCESSFUL
+            else None,
             raw=raw,
             task=None if task is not reply else task,
             parts=parts,

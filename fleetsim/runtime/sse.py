@@ -98,6 +98,9 @@ class EventReader:
                 self._data.append(line)
             elif line.startswith(b"data: "):
                 self._data.append(line[6:])
+            elif line.startswith(b"{") and not (self._data or events) and self._lines == len(lines):
+                self._decode = _document  # JSON under the type of a stream, whose lines never begin like that
+                self._data.append(line)
             elif not line.startswith(b":"):
                 self._field(*line.split(b":", 1))
         if rest:
@@ -135,6 +138,10 @@ class EventReader:
             return self._decode(b"\n".join(lines)) if lines else None
         data = lines[0] if len(lines) == 1 else b"\n".join(lines)
         return SseEvent(data.decode("utf-8", "replace"), name or "message", self._id) if data else None
+
+
+def _document(body: bytes) -> SseEvent:
+    return SseEvent(body.decode("utf-8", "replace"))
 
 
 # -- when to read on ---------------------------------------------------------------------------------------------

@@ -104,8 +104,15 @@ async def words_in_status(door: Door, agent: str) -> None:
     assert (reply.state, reply.text) == ("completed", "there")
 
 
+async def quota(door: Door, agent: str) -> None:
+    (reply,) = await door.converse(agent, "chat", "hi")
+    assert (reply.state in {"failed", "undeliverable"}, "model quota exceeded" in reply.text) == (True, True), reply
+
+
 STREAMING = tuple(door for door in DOORS if door not in {UrlDoor, DirectChatDoor})
 """The doors that stream: some agents here know no other way to send."""
+QUOTING = (StreamDoor, HubDoor, HubStreamDoor, ApiDoor, DashboardDoor, HubClientDoor, McpDoor)
+"""Those that show the error of a request that has no task."""
 
 ROWS: dict[str, tuple[Callable[[Door, str], Awaitable[None]], tuple[type[Door], ...]]] = {
     "01": (slow_pong, DOORS),
@@ -114,11 +121,11 @@ ROWS: dict[str, tuple[Callable[[Door, str], Awaitable[None]], tuple[type[Door], 
     "04": (open_stream, STREAMING),
     "05": (asked_once, STREAMING),
     "06": (another_task, DOORS),
-    "08": (elsewhere, (StreamDoor, HubDoor, HubStreamDoor, ApiDoor, DashboardDoor, HubClientDoor, McpDoor)),
+    "08": (elsewhere, QUOTING),
     "09": (slow_pong, DOORS),
     "10": (slow_pong, DOORS),
     "11": (slow_pong, DOORS),
-    "12": (last_words, (StreamDoor, HubDoor, HubStreamDoor, ApiDoor, DashboardDoor, HubClientDoor, McpDoor)),
+    "12": (last_words, QUOTING),
     "13": (in_history, DOORS),
     "14": (file_inside, tuple(door for door in DOORS if door not in {DashboardDoor, McpDoor})),
     "15": (slow_pong, DOORS),
@@ -131,6 +138,11 @@ ROWS: dict[str, tuple[Callable[[Door, str], Awaitable[None]], tuple[type[Door], 
     "24": (first_pong, DOORS),
     "26": (words_in_status, STREAMING),
     "27": (slow_pong, DOORS),
+    "28": (slow_pong, DOORS),
+    "29": (quota, STREAMING),
+    "30": (quota, QUOTING),
+    "31": (slow_pong, STREAMING),
+    "32": (slow_pong, STREAMING),
 }
 """The result of each case, and its doors."""
 
