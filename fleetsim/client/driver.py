@@ -199,11 +199,16 @@ class TrackDriver:
                     self._fell_back(signal.error)
             elif isinstance(signal, PollFailed):
                 self._error = signal.error
-                if isinstance(signal.error, HttpRefused) and Timer.POLL in self.track.timers:
-                    self._retrying(signal.error, self.track.timers[Timer.POLL] - self._loop.time())
-        if track.outcome is not None and (track.record.task is None or not track.record.task.terminal):
-            raise self._error or WireError(f"{self._client.where}: {track.outcome.reason}")
-        return None
+                again_at = self.track.timers.get(Timer.POLL)
+                if isinstance(signal.error, HttpRefused) and signal.error.retryable and again_at is not None:
+                    self._retrying(signal.error, again_at - self._loop.time())
+        task, outcome = track.record.task, track.outcome
+        if outcome is None or task is None or task.terminal:
+            return None
+        error = self._error or WireError(f"{self._client.where}: {outcome.reason}")
+        if task.task_id not in str(error):
+            error.args = (f"{error}; the agent has task {task.task_id}, which may still be at work",)
+        raise error
 
     def _asks(self, track: Track) -> bool:
         """Whether the question is complete: its stream has ended, or has been read for a while since."""
