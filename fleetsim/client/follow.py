@@ -252,7 +252,8 @@ class Following(FollowedRequest):
     def result(self) -> SentTask:
         """The agent's last reply, after the first one."""
         reply, raw = self._reply if self._driver is None else self._driver.reply
-        return SentTask.of(reply if isinstance(reply, Message) else self.task, raw, self._reason)
+        reason = self._reason if self._driver is not None else ""
+        return SentTask.of(reply if isinstance(reply, Message) else self.task, raw, reason)
 
     @property
     def lookup_id(self) -> str:
@@ -281,7 +282,7 @@ class Following(FollowedRequest):
                 opened = None
                 if outgoing is not None:
                     call = outgoing.call(self._client.runtime.ids.new())
-                    opened, refused = await self._opened(call, stack)
+                    opened, refused = await self._opened(call, stack) if self._streamed else (None, None)
                     if opened is None:
                         try:
                             yield await self._send(call)
@@ -375,7 +376,7 @@ class Following(FollowedRequest):
 
     async def _opened(self, call: SendMessage, stack: AsyncExitStack) -> tuple[Opened | None, FleetsimError | None]:
         """The first event of the stream and the rest of it, or why there is none and a plain send must follow."""
-        card = await self._card() if self._streamed else None
+        card = await self._card()
         if card is None or not card.capabilities.streaming:
             return None, None
 
