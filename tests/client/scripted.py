@@ -1,4 +1,4 @@
-"""An agent that answers each method as a test says, in whatever wire form, and keeps what it was sent."""
+"""An agent that replies to each method as a test says, in any wire form, and records its requests."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ async def _stream(answers: list[Answer], body: dict[str, Any]) -> AsyncIterator[
 
 
 def of_the_text(agent: ASGIApp, *, strict: bool = False) -> tuple[ASGIApp, list[tuple[str, str, int]]]:
-    """The reference agent's ``agent`` over 0.3's HTTP+JSON as the specification's text has it: below ``/v1``, with the
+    """The reference agent's ``agent`` over 0.3's HTTP+JSON by the specification's text: below ``/v1``, with the
     objects of JSON-RPC. A strict one refuses with a status alone. The list has its requests: method, path, status.
     """
     seen: list[tuple[str, str, int]] = []

@@ -1,4 +1,4 @@
-"""Changes between two cards: which are seen, and which of them break callers."""
+"""Changes between two cards: the detected ones, and those that break callers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ ONE, OTHER = CARD["skills"]
         ({}, {"skills": [{**ONE, "description": "other"}, OTHER]}, False),
     ],
 )
-def test_a_change_is_seen_and_breaks_callers_only_if_they_lose_something(before: Any, now: Any, breaks: bool) -> None:
+def test_a_change_is_detected_and_breaks_callers_only_if_they_lose_something(
+    before: Any, now: Any, breaks: bool
+) -> None:
     changes = promise(**before).changes_to(promise(**now))
     assert changes
     assert any(change.breaking for change in changes) is breaks
@@ -92,7 +94,7 @@ def test_two_deployments_of_one_agent_are_equal_and_an_interface_elsewhere_is_no
     assert promise().changes_to(promise(supportedInterfaces=there))
 
 
-def test_texts_of_a_card_are_short_harmless_lines() -> None:
+def test_texts_of_a_card_are_short_lines_without_control_characters() -> None:
     evil = "\x1b[2J\nname: forged" + "x" * 100_000
     hostile = promise(
         name=evil,

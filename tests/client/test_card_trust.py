@@ -1,4 +1,4 @@
-"""Who signed a card, and what the client does with one whose signature fails or that has none."""
+"""The signer of a card, and the client's handling of a failed or missing signature."""
 
 from __future__ import annotations
 
@@ -110,19 +110,19 @@ async def test_another_signer_than_the_named_ones_fails() -> None:
         ("keys.json", ProofState.UNVERIFIED),
     ],
 )
-async def test_a_key_that_anybody_could_have_named_verifies_nothing(key_url: str, state: ProofState) -> None:
+async def test_a_key_that_anybody_could_have_named_verifies_no_card(key_url: str, state: ProofState) -> None:
     async with served(key_url) as client:
         assert (await client(CardTrust()).discover()).proof.state is state
         with pytest.raises(CardNotTrusted):
             await client(REQUIRED).discover()
 
 
-async def test_no_card_has_a_file_of_this_machine_read() -> None:
+async def test_no_card_causes_a_read_of_a_local_file() -> None:
     async with served("keys.json") as client:
         assert not (await client(CardTrust()).discover()).proof.signer
 
 
-async def test_a_key_elsewhere_verifies_the_card_where_its_address_is_named() -> None:
+async def test_a_key_at_another_origin_verifies_the_card_if_its_address_is_named() -> None:
     async with served("https://elsewhere.example/keys.json") as client:
         trust = CardTrust(required=True, signers=("https://elsewhere.example/keys.json",))
         assert (await client(trust).discover()).proof.state is ProofState.VERIFIED
@@ -179,7 +179,7 @@ async def test_our_agent_signs_its_card_and_its_extended_card(dialect: str, tmp_
     assert [skill.skill_id for skill in known.skills] == ["echo", "audit"]
 
 
-async def test_what_is_no_card_stays_an_error_of_the_wire() -> None:
+async def test_an_invalid_card_stays_a_wire_error() -> None:
     async with served(change=lambda _: {"signatures": [1]}) as client:
         with pytest.raises(WireError):
             await client(REQUIRED).discover()

@@ -1,4 +1,4 @@
-"""The configured address, and that nothing of ours goes anywhere else (T-01)."""
+"""The configured address: no credential of ours goes anywhere else (T-01)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from tests.client.scripted import CARD, ScriptedAgent, task
         ),
     ],
 )
-def test_the_card_is_looked_for_below_the_path_beside_it_and_then_at_the_root(url: str, expected: list[str]) -> None:
+def test_the_card_is_searched_below_the_path_beside_it_and_then_at_the_root(url: str, expected: list[str]) -> None:
     assert list(AgentUrl.parse(url).card_urls()) == ["http://a.example" + path for path in expected]
 
 
@@ -73,7 +73,7 @@ def test_the_card_is_looked_for_below_the_path_beside_it_and_then_at_the_root(ur
         "http://[::1",
     ],
 )
-def test_an_address_that_is_none_is_a_config_error_without_its_password(url: str) -> None:
+def test_a_malformed_address_is_a_config_error_without_its_password(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         AgentClient(url)
     assert "s3cr3t" not in str(caught.value)
@@ -88,7 +88,7 @@ def test_another_origin_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://a.example/", "HTTP://A.Example:80/x", "http://a.example./y?z"])
-def test_the_same_origin_in_another_spelling_is_taken(url: str) -> None:
+def test_the_same_origin_in_another_spelling_is_accepted(url: str) -> None:
     assert origin_of(url) == AgentUrl.parse("http://a.example").origin
 
 
@@ -112,7 +112,7 @@ ADVERTISED = [
 
 @pytest.mark.parametrize("place", ["url", "supportedInterfaces", "additionalInterfaces"])
 @pytest.mark.parametrize("advertised", ADVERTISED)
-async def test_whatever_a_card_advertises_the_key_stays_at_the_configured_origin(
+async def test_for_any_card_the_key_stays_at_the_configured_origin(
     runtime: Runtime, network: MemoryNetwork, advertised: str, place: str
 ) -> None:
     card: dict[str, Any] = {**CARD, "url": advertised}
@@ -136,7 +136,7 @@ async def test_whatever_a_card_advertises_the_key_stays_at_the_configured_origin
     async with network:
         client = AgentClient("http://agent.example", runtime=runtime, credential=Credential.of("apiKey", "canary"))
         await client.discover()
-        with suppress(FleetsimError):  # where the advertised path leads nowhere; what counts is what was sent
+        with suppress(FleetsimError):  # the advertised path may lead nowhere; only the sent requests count
             await client.send_task("hello")
     assert {request.url.split("/", 3)[2] for request in network.seen} == {"agent.example"}
     assert all(request.url.startswith("http://agent.example/") for request in network.seen)
@@ -171,7 +171,7 @@ async def test_an_agent_mounted_below_a_path_is_called_at_the_path_its_card_name
     assert client.card_at == f"{ORIGIN}{PATH}/.well-known/agent-card.json"
 
 
-def test_a_blocking_twin_keeps_where_a_mounted_agent_is() -> None:
+def test_a_blocking_twin_keeps_the_place_of_a_mounted_agent() -> None:
     agent = ScriptedAgent({"*": task()}, card={**CARD, "url": f"{ORIGIN}/mine/rpc"})
     client = AgentClient(f"{ORIGIN}/mine", transport=httpx.ASGITransport(agent.app))
     client.discover_sync()
@@ -243,9 +243,7 @@ async def test_the_first_interface_below_a_mounted_base_is_taken(runtime: Runtim
     assert (pinned.dialect_name, pinned.url) == ("0.3", f"{ORIGIN}{PATH}/old")
 
 
-async def test_pinned_addresses_are_used_exactly_whatever_the_card_says(
-    runtime: Runtime, network: MemoryNetwork
-) -> None:
+async def test_pinned_addresses_are_used_exactly_with_any_card(runtime: Runtime, network: MemoryNetwork) -> None:
     agent = ScriptedAgent({"*": task()})
 
     async def show(_: Request) -> Response:
@@ -261,6 +259,6 @@ async def test_pinned_addresses_are_used_exactly_whatever_the_card_says(
 
 @pytest.mark.parametrize("key", ["rpc_url", "card_url"])
 @pytest.mark.parametrize("pinned", ["http://b.example/x", "https://a.example/x", "http://a.example:81/", "/x", "x", ""])
-def test_what_is_pinned_at_another_origin_is_refused(key: str, pinned: str) -> None:
+def test_an_address_pinned_at_another_origin_is_refused(key: str, pinned: str) -> None:
     with pytest.raises(ConfigError, match=r"^(rpc|card)Url"):
         AgentClient("http://a.example/agents/x", **{key: pinned})

@@ -1,4 +1,4 @@
-"""Three kinds of refusal kept apart, and bodies described without harm (interop.md section 7, F-04 to F-06)."""
+"""Three kinds of refusal are distinguished, and bodies described safely (interop.md section 7, F-04 to F-06)."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def rpc_error(code: int = -32001, request_id: Any = "r1") -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": "no such task"}}
 
 
-def test_a_result_is_handed_over() -> None:
+def test_a_result_is_returned() -> None:
     assert read(200, {"jsonrpc": "2.0", "id": "r1", "result": {"a": 1}}) == {"a": 1}
     assert read(202, {"jsonrpc": "2.0", "id": "r1", "result": None}) is None
-    assert read(200, {"jsonrpc": "2.0", "id": "r1"}) is None  # how one SDK answers a webhook's removal
+    assert read(200, {"jsonrpc": "2.0", "id": "r1"}) is None  # one SDK replies so to the removal of a webhook
 
 
 @pytest.mark.parametrize("status", [200, 400, 404, 409, 422, 500, 502])
@@ -62,7 +62,7 @@ def test_a_json_rpc_error_is_that_error_under_any_status(status: int) -> None:
 
 @pytest.mark.parametrize("status", [401, 403])
 @pytest.mark.parametrize("body", [b"", rpc_error(-32000), {"error": {"message": "who are you"}}, b"<html></html>"])
-def test_401_and_403_are_about_the_credential_whatever_they_hold(status: int, body: bytes | Any) -> None:
+def test_401_and_403_are_about_the_credential_with_any_body(status: int, body: bytes | Any) -> None:
     error = refused(status, body)
     assert isinstance(error, AuthRefused)
     assert "none is configured" in str(error)
@@ -73,7 +73,7 @@ def test_401_and_403_are_about_the_credential_whatever_they_hold(status: int, bo
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_an_overloaded_agent_says_when_to_come_back(status: int) -> None:
+def test_an_overloaded_agents_retry_after_is_in_the_error(status: int) -> None:
     error = refused(status, rpc_error(), {**JSON, "retry-after": "7"})
     assert isinstance(error, HttpRefused)
     assert (error.status, error.retry_after_s, error.retryable, error.sent) == (status, 7, True, False)
@@ -109,7 +109,7 @@ NOT_ANSWERS: list[bytes | dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("body", NOT_ANSWERS)
-def test_a_2xx_that_is_no_answer_to_this_request_is_a_wire_error(body: bytes | Any) -> None:
+def test_a_2xx_that_is_not_a_reply_to_this_request_is_a_wire_error(body: bytes | Any) -> None:
     error = refused(200, body, {"content-type": "text/x-odd"})
     assert isinstance(error, WireError)
     assert str(error).startswith("agent.example:80: ")
@@ -135,7 +135,9 @@ def test_a_2xx_that_is_no_answer_to_this_request_is_a_wire_error(body: bytes | A
         (b"oops \x1b]52;c;aGk=\x07\nsecond", "text/plain", r"'oops �]52;c;aGk=� second'"),
     ],
 )
-def test_a_body_is_described_in_one_harmless_line(body: bytes, content_type: str, expected: str) -> None:
+def test_a_body_is_described_in_one_line_without_control_characters(
+    body: bytes, content_type: str, expected: str
+) -> None:
     assert describe({"content-type": content_type}, body) == expected
 
 

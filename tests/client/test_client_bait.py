@@ -64,7 +64,9 @@ async def answers(request: Request) -> Response:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_anywhere_leads_nowhere(status: int, runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_redirect_to_another_origin_is_refused_everywhere(
+    status: int, runtime: Runtime, network: MemoryNetwork
+) -> None:
     async def away(request: Request) -> Response:
         return Response(status_code=status, headers={"location": f"{BAIT}/a2a"})
 
@@ -82,7 +84,7 @@ async def test_a_redirect_anywhere_leads_nowhere(status: int, runtime: Runtime, 
     assert {urlsplit(seen.url).hostname for seen in network.seen} == {"agent.example"}
 
 
-async def test_no_address_in_a_card_or_an_answer_is_ever_called(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_no_address_in_a_card_or_a_response_is_ever_called(runtime: Runtime, network: MemoryNetwork) -> None:
     network.mount(AGENT, Starlette(routes=[Route("/{path:path}", answers, methods=["GET", "POST"])]))
     async with network:
         client = AgentClient(AGENT, runtime=runtime, credential=Credential.of("bearer", "k" * 20))

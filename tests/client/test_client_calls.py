@@ -75,7 +75,7 @@ async def test_the_older_card_path_is_tried_when_the_newer_holds_no_card(
         assert (await client(runtime).discover()).name == "scripted"
 
 
-async def test_no_card_anywhere_is_told_with_the_paths_tried(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_missing_card_is_reported_with_the_paths_tried(runtime: Runtime, network: MemoryNetwork) -> None:
     at(network, ScriptedAgent(card=None))
     async with network:
         error = await refusal(client(runtime).discover())
@@ -94,7 +94,7 @@ async def test_no_card_anywhere_is_told_with_the_paths_tried(runtime: Runtime, n
         (Response(b"{}", headers={"content-encoding": "gzip"}), WireError, 2),
     ],
 )
-async def test_each_way_of_having_no_card_is_its_own_error(
+async def test_each_kind_of_missing_card_has_its_own_error(
     runtime: Runtime, network: MemoryNetwork, card: Response, kind: type[FleetsimError], requests: int
 ) -> None:
     agent = ScriptedAgent(card=card)
@@ -111,7 +111,7 @@ async def test_a_dead_agent_is_unreachable_at_the_first_try(runtime: Runtime, ne
     assert len(network.seen) == 1
 
 
-async def test_a_failed_refresh_keeps_the_card_that_is_known(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_failed_refresh_keeps_the_known_card(runtime: Runtime, network: MemoryNetwork) -> None:
     agent = ScriptedAgent({"*": task()})
     at(network, agent)
     async with network:
@@ -123,7 +123,9 @@ async def test_a_failed_refresh_keeps_the_card_that_is_known(runtime: Runtime, n
         assert isinstance(await asking.call(GetTask(task_id="t1")), Task)
 
 
-async def test_a_send_in_0_3_carries_ids_modes_and_an_answer_at_once(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_send_in_0_3_carries_ids_modes_and_asks_for_an_immediate_reply(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
     agent = ScriptedAgent({"message/send": task("working")})
     at(network, agent)
     async with network:
@@ -203,7 +205,7 @@ async def test_extensions_are_announced_under_the_dialects_header(runtime: Runti
     assert agent.seen[0].headers["x-a2a-extensions"] == "urn:a, urn:b"
 
 
-async def test_nothing_a_caller_adds_overrides_credential_or_type(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_callers_headers_never_override_credential_or_type(runtime: Runtime, network: MemoryNetwork) -> None:
     agent = ScriptedAgent({"*": task()})
     at(network, agent)
     async with network:
@@ -226,7 +228,7 @@ async def test_a_missing_credential_stops_the_call_before_it_leaves(
     assert agent.card_requests == []
 
 
-async def test_a_key_that_is_changed_is_used_at_the_next_call(
+async def test_a_changed_key_is_used_at_the_next_call(
     runtime: Runtime, network: MemoryNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = ScriptedAgent({"*": task()})
@@ -266,7 +268,7 @@ async def test_an_answer_with_another_id_is_a_wire_error(runtime: Runtime, netwo
         assert isinstance(await refusal(client(runtime).call(SEND)), WireError)
 
 
-async def test_only_the_time_that_its_caller_gives_it_ends_a_send(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_only_the_time_limit_of_its_caller_ends_a_send(runtime: Runtime, network: MemoryNetwork) -> None:
     async def slow(request: Request) -> Response:
         await asyncio.sleep(60)
         body = json.loads(await request.body())
@@ -294,7 +296,7 @@ async def test_limits_are_the_clients_own(runtime: Runtime, network: MemoryNetwo
 
 
 @pytest.mark.parametrize("chars", [1_000, 300_000])
-async def test_a_large_answer_is_read_when_the_work_before_it_is_paid_for(
+async def test_a_large_response_is_read_when_the_work_before_it_is_paid_for(
     runtime: Runtime, network: MemoryNetwork, chars: int
 ) -> None:
     turns = Counted()
@@ -307,7 +309,7 @@ async def test_a_large_answer_is_read_when_the_work_before_it_is_paid_for(
     assert turns.paid_for == (chars > 1_000)
 
 
-async def test_a_large_refusal_is_told_without_being_parsed(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_large_refusal_is_reported_without_being_parsed(runtime: Runtime, network: MemoryNetwork) -> None:
     said = {"error": "no room", "more": "x" * 100_000}
     at(network, ScriptedAgent({"*": JSONResponse(said, 500)}))
     async with network:

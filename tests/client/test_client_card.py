@@ -28,7 +28,7 @@ def card(version: str = "1", **headers: str) -> JSONResponse:
 
 @dataclass
 class Places:
-    """What is where a card may be, and what was asked for: each path with its If-None-Match.
+    """The cards by path, and the requests for them: each path with its If-None-Match.
 
     An ETag that is asked about is answered with 304 while it is the card's, as RFC 9110 section 13.1.2 has it.
     """

@@ -1,4 +1,4 @@
-"""A conversation carries the ids, and only as long as it should."""
+"""A conversation carries the ids, as long as they are valid."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_a_question_is_answered_on_the_same_task(dialect: str) -> None:
 
 @pytest.mark.parametrize("dialect", ["0.3", "1.0"])
 @pytest.mark.parametrize(("skill", "hints"), [(None, ["chat", "chat"]), ("sing", ["sing", "sing"])])
-async def test_a_conversation_tells_the_skill_its_agent_has(
+async def test_a_conversation_names_the_skill_of_its_agent(
     dialect: str, skill: str | None, hints: list[str | None]
 ) -> None:
     async with talking(dialect, skill) as (chat, network):
@@ -92,7 +92,7 @@ async def test_a_conversation_tells_the_skill_its_agent_has(
 
 
 @pytest.mark.parametrize("dialect", ["0.1", "0.3", "1.0"])
-async def test_a_conversation_with_an_agent_that_has_no_skill_chat_names_none(dialect: str) -> None:
+async def test_a_conversation_with_an_agent_without_the_skill_chat_names_none(dialect: str) -> None:
     async with talking(dialect, without="chat") as (chat, network):
         assert (await chat.say("go")).asks
         assert (await chat.say("blue")).text == "blue!"
@@ -112,7 +112,7 @@ async def test_an_answer_to_a_task_that_has_ended_is_refused_and_never_sent_as_a
         assert (await chat.say("two")).text == f"{chat.context_id}: two"
 
 
-async def test_the_last_turn_hands_out_no_ids_and_nothing_can_be_said_after_it() -> None:
+async def test_the_last_turn_returns_no_ids_and_no_further_turn_can_be_sent() -> None:
     async with talking("0.3") as (chat, _):
         await chat.say("one")
         last = await chat.say("bye", done=True)

@@ -36,14 +36,16 @@ def test_the_environment_is_read_each_time(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("secret", ["", "  ", "a\r\nX: 1", "a\nb", "é", "a\x00b", "x" * 9_000])
-def test_what_no_header_can_carry_is_refused_and_not_shown(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_that_is_not_a_header_value_is_refused_and_not_shown(
+    secret: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ConfigError) as caught:
         Credential.of("apiKey", secret).headers()
     assert len(secret) < 3 or secret not in str(caught.value)
 
 
 @pytest.mark.parametrize("more", [{"scheme": "basic"}, {"scheme": "apiKey", "query": "code"}, {"scheme": "oauth2"}])
-def test_a_variable_that_is_no_text_is_refused(more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_is_not_text_is_refused(more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_KEY", os.fsdecode(b"p\xe4ss"))
     with pytest.raises(ConfigError, match="AGENT_KEY"):
         Credential(env="AGENT_KEY", **more).require()
@@ -74,7 +76,7 @@ async def sent_by(
         (Credential("basic", username="me", secret="p\u00e4ss"), ("authorization", "Basic bWU6cMOkc3M=")),
     ],
 )
-async def test_a_secret_goes_where_the_scheme_has_it(
+async def test_a_secret_is_sent_in_the_place_of_its_scheme(
     runtime: Runtime, network: MemoryNetwork, credential: Credential, header: tuple[str, str]
 ) -> None:
     for headers, query in await sent_by(runtime, network, credential, headers={header[0]: "mine"}):
@@ -88,7 +90,7 @@ async def test_a_key_in_the_query_is_escaped_and_no_header_has_it(runtime: Runti
         assert "a&b" not in str(headers)
 
 
-async def test_several_credentials_go_together(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_several_credentials_are_sent_together(runtime: Runtime, network: MemoryNetwork) -> None:
     both = Credential("apiKey", header="x-sub", secret="one"), Credential("bearer", secret="two")
     for headers, _ in await sent_by(runtime, network, *both):
         assert (headers["x-sub"], headers["authorization"]) == ("one", "Bearer two")

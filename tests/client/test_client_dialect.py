@@ -43,7 +43,7 @@ KNOWN: dict[str, dict[str, Any]] = {
 
 
 def agent(spoken: str, refusal: Any) -> ScriptedAgent:
-    """One that speaks a dialect alone, with the card of the other."""
+    """An agent that speaks only one dialect, with a card of the other."""
     return ScriptedAgent({**KNOWN[spoken], "*": refusal}, card=VERSIONLESS if spoken == "1.0" else CARD_10)
 
 

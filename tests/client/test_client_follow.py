@@ -1,4 +1,4 @@
-"""Following a request: streamed, else looked at, folded into one task, and asked where it asks."""
+"""Following a request: streamed or polled, folded into one task, and answered when it asks."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_a_task_with_many_artifacts_has_them_as_a_tuple_like_any_other(
     assert {type(task.artifacts) for task in seen} == {tuple}
 
 
-async def test_a_stream_that_breaks_off_is_finished_by_looks(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_broken_stream_is_completed_by_polls(runtime: Runtime, network: MemoryNetwork) -> None:
     told: list[FleetsimError] = []
     states = iter([task("working", "Mon"), task("completed", "Monday")])
     agent = ScriptedAgent({"message/stream": [*FOUR[:3], InternalError("oh")], "tasks/get": lambda body: next(states)})
@@ -86,7 +86,7 @@ async def test_a_stream_that_breaks_off_is_finished_by_looks(runtime: Runtime, n
     assert methods(agent) == ["message/stream", "tasks/get", "tasks/get"]
 
 
-async def test_a_look_that_shows_less_takes_nothing_away(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_poll_that_shows_less_removes_nothing(runtime: Runtime, network: MemoryNetwork) -> None:
     agent = ScriptedAgent({"message/stream": [*FOUR[:4], InternalError("oh")], "tasks/get": task("completed", None)})
     async with network:
         done = await client(runtime, network, agent).follow("Which day?").end()
@@ -94,7 +94,7 @@ async def test_a_look_that_shows_less_takes_nothing_away(runtime: Runtime, netwo
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_what_is_not_streamed_is_looked_at(runtime: Runtime, network: MemoryNetwork, stream: bool) -> None:
+async def test_a_request_without_a_stream_is_polled(runtime: Runtime, network: MemoryNetwork, stream: bool) -> None:
     card = {**CARD, "capabilities": {"streaming": not stream}}
     agent = ScriptedAgent({"message/send": task("working", None), "tasks/get": task()}, card=card)
     async with network:
@@ -102,9 +102,7 @@ async def test_what_is_not_streamed_is_looked_at(runtime: Runtime, network: Memo
     assert (told.text, methods(agent)) == ("done", ["message/send", "tasks/get"])
 
 
-async def test_an_agent_that_does_not_stream_after_all_is_sent_to_plainly(
-    runtime: Runtime, network: MemoryNetwork
-) -> None:
+async def test_an_agent_that_refuses_to_stream_gets_a_plain_send(runtime: Runtime, network: MemoryNetwork) -> None:
     told: list[FleetsimError] = []
     agent = ScriptedAgent({"message/send": task(), "*": MethodNotFound("no streams")})
     async with network:
@@ -113,7 +111,7 @@ async def test_an_agent_that_does_not_stream_after_all_is_sent_to_plainly(
     assert [str(error) for error in told] == ["no streams"]
 
 
-async def test_a_stream_that_was_refused_otherwise_is_not_sent_again(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_stream_refused_for_another_reason_is_not_sent_again(runtime: Runtime, network: MemoryNetwork) -> None:
     agent = ScriptedAgent({"*": InternalError("oh")})
     async with network:
         with pytest.raises(InternalError):
@@ -197,9 +195,7 @@ async def test_a_question_in_a_stream_that_stays_open_is_answered(
     assert (text, done.state, at <= 2) == ("Which city?", TaskState.COMPLETED, True)
 
 
-async def test_a_question_that_the_agent_takes_back_at_once_ends_nothing(
-    runtime: Runtime, network: MemoryNetwork
-) -> None:
+async def test_a_withdrawn_question_does_not_end_the_request(runtime: Runtime, network: MemoryNetwork) -> None:
     said = [task("input-required", None), status("working"), status("completed", final=True)]
     agent = ScriptedAgent({"message/stream": said, "tasks/get": task()})
     async with network:
@@ -207,7 +203,7 @@ async def test_a_question_that_the_agent_takes_back_at_once_ends_nothing(
     assert (done.state, methods(agent)) == (TaskState.COMPLETED, ["message/stream", "tasks/get"])
 
 
-async def test_a_task_that_asks_is_answered_on_the_same_task(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_question_is_answered_on_the_same_task(runtime: Runtime, network: MemoryNetwork) -> None:
     answers = iter([asking(), task("completed", "Paris it is")])
     asked: list[SentTask] = []
 
@@ -224,7 +220,7 @@ async def test_a_task_that_asks_is_answered_on_the_same_task(runtime: Runtime, n
     assert ("taskId" in first, second["parts"]) == (False, [{"kind": "text", "text": "Paris"}])
 
 
-async def test_a_question_that_nobody_answers_ends_the_following(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_an_unanswered_question_ends_the_following(runtime: Runtime, network: MemoryNetwork) -> None:
     async def nobody(waiting: SentTask) -> None:
         return None
 
@@ -236,9 +232,7 @@ async def test_a_question_that_nobody_answers_ends_the_following(runtime: Runtim
     assert methods(agent) == ["message/send"] * 2
 
 
-async def test_an_answer_goes_out_in_the_form_that_is_asked_for_or_not_at_all(
-    runtime: Runtime, network: MemoryNetwork
-) -> None:
+async def test_an_answer_is_sent_in_the_requested_form_or_not_at_all(runtime: Runtime, network: MemoryNetwork) -> None:
     agent = ScriptedAgent({"tasks/get": asking(FORM), "message/send": task()}, card={**CARD, "capabilities": {}})
     async with network:
         agents = client(runtime, network, agent)
@@ -249,7 +243,7 @@ async def test_an_answer_goes_out_in_the_form_that_is_asked_for_or_not_at_all(
     assert methods(agent) == ["tasks/get", "tasks/get", "message/send"]
 
 
-async def test_the_question_that_was_answered_is_not_asked_again(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_an_answered_question_is_not_asked_again(runtime: Runtime, network: MemoryNetwork) -> None:
     states = iter([asking(), task("working", None), task("completed", "Paris it is")])
     agent = ScriptedAgent(
         {"message/send": asking(), "tasks/get": lambda body: next(states)}, card={**CARD, "capabilities": {}}
@@ -264,7 +258,7 @@ async def test_the_question_that_was_answered_is_not_asked_again(runtime: Runtim
 
 
 @pytest.mark.parametrize(("skill", "hint"), [(None, "echo"), ("sing", "sing")])
-async def test_the_agent_is_told_the_skill(
+async def test_the_skill_is_sent_to_the_agent(
     runtime: Runtime, network: MemoryNetwork, skill: str | None, hint: str
 ) -> None:
     agent = ScriptedAgent({"message/stream": FOUR})
@@ -273,7 +267,7 @@ async def test_the_agent_is_told_the_skill(
     assert agent.seen[0].params["metadata"] == {"a": 1, "skillHint": hint}
 
 
-async def test_a_message_is_a_finished_answer(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_message_is_a_completed_answer(runtime: Runtime, network: MemoryNetwork) -> None:
     for answers in ({"message/stream": [ASKS]}, {"message/send": ASKS, "*": MethodNotFound()}):
         agent, own = ScriptedAgent(dict(answers)), MemoryNetwork()
         async with own:
@@ -283,7 +277,7 @@ async def test_a_message_is_a_finished_answer(runtime: Runtime, network: MemoryN
         assert (done.id, done.state, done.text, done.task) == ("", TaskState.COMPLETED, "Which city?", None)
 
 
-async def test_a_task_that_the_agent_has_is_looked_at_until_it_ends(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_known_task_is_polled_until_it_ends(runtime: Runtime, network: MemoryNetwork) -> None:
     states = iter([task("working", None), task("working", None), task()])
     agent = ScriptedAgent({"tasks/get": lambda body: next(states)})
     async with network:
@@ -355,7 +349,7 @@ async def test_following_ends_on_time_however_the_agent_hangs(
         assert asyncio.get_running_loop().time() - began == pytest.approx(5)
 
 
-async def test_where_the_card_does_not_come_nothing_was_sent(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_without_a_card_no_message_was_sent(runtime: Runtime, network: MemoryNetwork) -> None:
     network.fault(Stall(at="response"), Match(method="GET"))
     async with network:
         with pytest.raises(TimedOut) as caught:

@@ -113,7 +113,7 @@ async def test_a_given_client_keeps_its_headers_hooks_and_auth_and_is_not_closed
         (httpx.Response(200, headers={"content-encoding": "x-odd"}, content=b""), WireError, None),
     ],
 )
-async def test_what_goes_wrong_on_a_given_way_out_is_told_as_on_our_own(
+async def test_an_error_of_a_given_way_out_is_the_error_of_our_own(
     answer: Any, kind: type[FleetsimError], sent: bool | None
 ) -> None:
     transport, asked = _answering(answer, answer)
@@ -143,7 +143,7 @@ async def test_an_agent_is_an_asgi_application_that_starts_and_stops_with_its_li
 
 
 class _lifespan:  # noqa: N801
-    """What an ASGI server does with an application before and after it serves it."""
+    """The calls of an ASGI server to an application before and after it serves."""
 
     def __init__(self, app: Callable[..., Any]) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Streams that mix messages and task events, against the rule and seen: the task's final status is the end."""
+"""Streams that mix messages and task events, against the specification and yet in use: the final status is the end."""
 
 from __future__ import annotations
 
@@ -89,28 +89,26 @@ async def test_a_stream_that_mixes_messages_and_task_events_is_read_to_its_final
     assert (folded(events).state, text_of(folded(events))[0]) == (TaskState.COMPLETED, "the answer")
 
 
-async def test_what_is_said_beside_a_task_is_shown_as_what_it_says_at_work(
-    runtime: Runtime, network: MemoryNetwork
-) -> None:
+async def test_a_message_beside_a_task_is_shown_as_progress(runtime: Runtime, network: MemoryNetwork) -> None:
     events, _ = await read(runtime, network, [said("looking"), task("working", None), said("halfway"), DONE])
     told = [(e.status.state, e.status.message.text) for e in events if isinstance(e, StatusUpdate) and e.status.message]
     assert told[:2] == [(TaskState.WORKING, "looking"), (TaskState.WORKING, "halfway")]
 
 
-async def test_a_task_that_completes_with_nothing_but_messages_was_answered_by_them(
+async def test_a_task_that_completes_with_only_messages_has_them_as_its_answer(
     runtime: Runtime, network: MemoryNetwork
 ) -> None:
     events, _ = await read(runtime, network, [task("submitted", None), said("forty-"), said("two"), DONE])
     assert text_of(folded(events))[0] == "forty-two"
 
 
-async def test_a_task_event_a_while_after_a_message_is_waited_for(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_task_event_shortly_after_a_message_is_awaited(runtime: Runtime, network: MemoryNetwork) -> None:
     slow = left_open(said("looking"), pause_s=4.0, then=(task("working", None), chunk("done", append=False), DONE))
     events, _ = await read(runtime, network, slow)
     assert text_of(folded(events))[0] == "done"
 
 
-async def test_a_lone_message_is_the_answer_when_the_stream_ends(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_single_message_is_the_answer_when_the_stream_ends(runtime: Runtime, network: MemoryNetwork) -> None:
     before = runtime.clock.monotonic()
     events, stream = await read(runtime, network, [said("hello")])
     assert [type(event) for event in events] == [DirectReply]
@@ -118,7 +116,7 @@ async def test_a_lone_message_is_the_answer_when_the_stream_ends(runtime: Runtim
     assert runtime.clock.monotonic() - before < 1
 
 
-async def test_a_lone_message_is_the_answer_after_five_seconds_of_an_open_stream(
+async def test_a_single_message_is_the_answer_after_five_seconds_of_an_open_stream(
     runtime: Runtime, network: MemoryNetwork
 ) -> None:
     before = runtime.clock.monotonic()
@@ -133,7 +131,7 @@ async def test_several_messages_and_no_task_are_one_answer(runtime: Runtime, net
     assert text_of(folded(events))[0] == "Hello"
 
 
-async def test_a_lone_message_is_whole_however_the_connection_ends(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_single_message_is_whole_however_the_connection_ends(runtime: Runtime, network: MemoryNetwork) -> None:
     def broken(body: dict[str, Any]) -> StreamingResponse:
         async def frames() -> AsyncIterator[bytes]:
             yield b"data: " + json.dumps(envelope(said("hello"), body)).encode() + b"\n\n"
@@ -146,20 +144,20 @@ async def test_a_lone_message_is_whole_however_the_connection_ends(runtime: Runt
     assert text_of(folded(events))[0] == "hello"
 
 
-async def test_a_message_beside_a_task_whose_stream_stops_is_no_end(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_message_beside_a_task_with_a_broken_stream_is_not_the_end(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
     events, stream = await read(runtime, network, [task("working", None), said("looking")])
     assert [type(event) for event in events] == [Snapshot, StatusUpdate]
     assert not stream.ended
 
 
-async def test_a_message_on_a_stream_that_joins_a_task_is_no_answer(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_message_on_a_joined_stream_is_not_an_answer(runtime: Runtime, network: MemoryNetwork) -> None:
     events, stream = await read(runtime, network, [said("looking")], SubscribeToTask(task_id="t1"))
     assert (events, stream.ended) == ([], False)
 
 
-async def test_a_question_that_waits_is_not_covered_by_what_was_said_before(
-    runtime: Runtime, network: MemoryNetwork
-) -> None:
+async def test_an_open_question_is_not_hidden_by_earlier_messages(runtime: Runtime, network: MemoryNetwork) -> None:
     asks = status("input-required", final=True)
     asks["status"]["message"] = said("which branch?")
     events, _ = await read(runtime, network, [said("looking"), task("working", None), asks])

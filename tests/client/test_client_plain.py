@@ -73,7 +73,7 @@ async def test_sending_waits_until_the_task_is_done(runtime: Runtime, network: M
     assert 5 < took < 20
 
 
-async def test_waiting_ends_where_the_agent_waits_for_somebody(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_waiting_ends_when_the_agent_asks(runtime: Runtime, network: MemoryNetwork) -> None:
     agent = ScriptedAgent({"message/send": task("submitted", None), "tasks/get": task("input-required", None)})
     async with network:
         sent = await client(runtime, network, agent).send_task("hello")
@@ -105,7 +105,7 @@ async def test_waiting_for_a_task_ends_on_time_however_the_agent_hangs(
         assert asyncio.get_running_loop().time() - began <= 2.01
 
 
-async def test_a_stream_without_a_word_is_an_error_of_the_agents(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_an_empty_stream_is_an_error_of_the_agent(runtime: Runtime, network: MemoryNetwork) -> None:
     agent = ScriptedAgent({"*": [status("working")]})
     network.fault(CutAfter(bytes_passed=0), Match(rpc_method="message/stream"))
     async with network:
@@ -190,7 +190,7 @@ async def test_a_protocol_error_is_raised_and_not_a_state(
 
 
 @pytest.mark.parametrize("method", ["get_push", "set_push", "extended_card", "get"])
-async def test_an_answer_of_another_kind_is_a_wire_error(runtime: Runtime, network: MemoryNetwork, method: str) -> None:
+async def test_a_reply_of_another_kind_is_a_wire_error(runtime: Runtime, network: MemoryNetwork, method: str) -> None:
     arguments: dict[str, tuple[Any, ...]] = {
         "set_push": ("t1", PushConfig(url="http://x/")),
         "get_push": ("t1",),
@@ -202,6 +202,6 @@ async def test_an_answer_of_another_kind_is_a_wire_error(runtime: Runtime, netwo
             await getattr(asking, method)(*arguments.get(method, ()))
 
 
-def test_what_is_shown_of_a_task_by_default_is_short() -> None:
+def test_the_repr_of_a_task_is_short() -> None:
     sent = SentTask(id="t", context_id="c", state=TaskState.COMPLETED, text="x", raw={"k": "s3cr3t"})
     assert "s3cr3t" not in repr(sent)

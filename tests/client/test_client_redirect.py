@@ -1,4 +1,4 @@
-"""Redirects: one, within the origin, for a card and for a call that may be repeated; all others are told (T-02)."""
+"""Redirects: one is followed within the origin, for a card and a repeatable call; others are errors (T-02)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def use(agent: AgentClient, how: str) -> None:
     "to", ["/moved/card.json", f"{ORIGIN}:80/moved/card.json#x", "//agent.example/moved/card.json"]
 )
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
-async def test_a_card_is_read_where_a_redirect_within_the_origin_leads(
+async def test_a_redirect_of_a_card_within_the_origin_is_followed(
     runtime: Runtime, network: MemoryNetwork, status: int, to: str
 ) -> None:
     agent = ScriptedAgent({"*": task()})
@@ -63,9 +63,7 @@ async def test_a_card_is_read_where_a_redirect_within_the_origin_leads(
 
 @pytest.mark.parametrize("how", ["call", "stream"])
 @pytest.mark.parametrize("status", STATUSES)
-async def test_a_call_is_repeated_where_307_and_308_lead_and_after_no_other_status(
-    runtime: Runtime, network: MemoryNetwork, status: int, how: str
-) -> None:
+async def test_a_call_follows_only_307_and_308(runtime: Runtime, network: MemoryNetwork, status: int, how: str) -> None:
     agent = ScriptedAgent({"message/stream": [task()], "*": task()})
     network.mount(ORIGIN, Starlette(routes=[*away(status, f"{MOVED}?at=1", CALLED), *agent.app.routes]))
     async with network:
@@ -82,9 +80,7 @@ async def test_a_call_is_repeated_where_307_and_308_lead_and_after_no_other_stat
 
 
 @pytest.mark.parametrize("how", ["call", "stream"])
-async def test_a_key_in_the_query_is_kept_where_a_redirect_leads(
-    runtime: Runtime, network: MemoryNetwork, how: str
-) -> None:
+async def test_a_key_in_the_query_is_kept_over_a_redirect(runtime: Runtime, network: MemoryNetwork, how: str) -> None:
     agent = ScriptedAgent({"message/stream": [task()], "*": task()})
     network.mount(ORIGIN, Starlette(routes=[*away(307, MOVED, CALLED), *agent.app.routes]))
     async with network:
@@ -113,7 +109,7 @@ async def test_a_key_in_the_query_is_kept_where_a_redirect_leads(
         None,
     ],
 )
-async def test_a_redirect_that_leaves_the_origin_is_an_error_that_names_the_address_and_nothing_goes_there(
+async def test_a_redirect_to_another_origin_is_refused_and_names_the_address(
     runtime: Runtime, network: MemoryNetwork, to: str | None, how: str
 ) -> None:
     agent = ScriptedAgent({"*": task()})
@@ -167,7 +163,7 @@ async def test_both_hops_of_a_redirect_share_one_deadline(runtime: Runtime, netw
         ("/a\x1b[2J\nforged", "/a[2Jforged"),
     ],
 )
-def test_the_address_a_redirect_leads_to_is_named_without_what_may_be_secret(location: str, shown: str) -> None:
+def test_the_target_of_a_redirect_is_named_without_possible_secrets(location: str, shown: str) -> None:
     assert destination({"location": location}).replace("\ufffd", "") == shown
 
 

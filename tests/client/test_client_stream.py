@@ -1,4 +1,4 @@
-"""Streams: events, bad frames, endings, and answers that are no stream (interop.md section 7, F-06, F-11)."""
+"""Streams: events, bad frames, ends, and responses that are not a stream (interop.md section 7, F-06, F-11)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_a_stream_of_each_kind_of_event_folds_to_the_task(runtime: Runtime
     assert agent.seen[0].headers["x-correlation-id"] == "r1"
 
 
-async def test_nothing_after_the_final_update_is_read(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_bytes_after_the_final_update_are_not_read(runtime: Runtime, network: MemoryNetwork) -> None:
     events, stream = await read(
         runtime, network, ScriptedAgent({"*": [status("completed", final=True), status("working"), b"data: {]\n\n"]})
     )
@@ -81,7 +81,7 @@ async def test_nothing_after_the_final_update_is_read(runtime: Runtime, network:
     assert stream.ended
 
 
-async def test_a_stream_that_just_stops_has_not_ended(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_stream_without_an_end_has_not_ended(runtime: Runtime, network: MemoryNetwork) -> None:
     events, stream = await read(runtime, network, ScriptedAgent({"*": [status("working")]}))
     assert (len(events), stream.ended) == (1, False)
 
@@ -104,9 +104,7 @@ async def test_a_refusal_without_a_blank_line_after_it_is_the_agents_refusal(
         await read(runtime, network, ScriptedAgent({"*": [last]}))
 
 
-async def test_events_that_are_not_of_the_protocol_are_passed_over_however_many(
-    runtime: Runtime, network: MemoryNetwork
-) -> None:
+async def test_any_number_of_foreign_events_is_skipped(runtime: Runtime, network: MemoryNetwork) -> None:
     pings = [b"event: ping\ndata: {}\n\n", b"data: {}\n\n", b"event: ping\ndata: now\n\n"] * BAD_FRAMES_MAX
     answers = [status("working"), *pings, status("completed", final=True)]
     events, stream = await read(runtime, network, ScriptedAgent({"*": answers}))
@@ -226,14 +224,14 @@ async def test_json_instead_of_a_stream_is_one_event(runtime: Runtime, network: 
         ({"odd": True}, WireError),
     ],
 )
-async def test_what_comes_instead_of_a_stream_is_its_own_error(
+async def test_a_response_in_place_of_a_stream_is_its_own_error(
     runtime: Runtime, network: MemoryNetwork, answer: Any, kind: type[FleetsimError]
 ) -> None:
     error = await refusal(runtime, network, answer)
     assert isinstance(error, kind), error
 
 
-async def test_a_stream_over_its_limits_is_left(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_stream_over_its_limits_is_closed(runtime: Runtime, network: MemoryNetwork) -> None:
     error = await refusal(runtime, network, [status("working")] * 50, limits=StreamLimits(events_max=10))
     assert isinstance(error, LimitReached)
 
@@ -248,7 +246,7 @@ async def test_a_silent_stream_is_given_up(runtime: Runtime, network: MemoryNetw
     assert "60 s" in str(error)
 
 
-async def test_a_subscription_asks_for_its_task(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_subscription_names_its_task(runtime: Runtime, network: MemoryNetwork) -> None:
     agent = ScriptedAgent({"tasks/resubscribe": [task("completed")]})
     events, _ = await read(runtime, network, agent, SubscribeToTask(task_id="t1"))
     assert len(events) == 1
@@ -285,5 +283,5 @@ def _snapshot(state: TaskState) -> Snapshot:
         (DirectReply(message=Message(message_id="m", role=Role.AGENT, parts=())), True, True),
     ],
 )
-def test_what_closes_a_stream(event: TaskEvent, in_0_3: bool, in_1_0: bool) -> None:
+def test_events_that_close_a_stream(event: TaskEvent, in_0_3: bool, in_1_0: bool) -> None:
     assert (closes(event, dialect("0.3")), closes(event, dialect("1.0"))) == (in_0_3, in_1_0)

@@ -29,7 +29,7 @@ SECRET = "s3cr3t"
 
 @dataclass
 class TokenServer:
-    """Issues ``token-1``, ``token-2`` ...; ``reply`` or ``metadata`` replace what it answers."""
+    """Issues ``token-1``, ``token-2`` ...; ``reply`` or ``metadata`` replace its responses."""
 
     reply: Response | None = None
     metadata: Any = None
@@ -214,7 +214,7 @@ async def test_the_type_bearertoken_means_bearer(runtime: Runtime, network: Memo
     assert tokens(agent) == ["Bearer token-1"]
 
 
-async def test_a_token_endpoint_gets_the_pause_that_it_asks_for(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_token_endpoints_retry_after_is_obeyed(runtime: Runtime, network: MemoryNetwork) -> None:
     server = TokenServer(reply=Response(status_code=503, headers={"Retry-After": "30"}))
     mounted(network, server)
     async with network:
@@ -278,7 +278,7 @@ class Echo(TokenServer):
 
 
 @pytest.mark.parametrize("client_auth", ["basic", "post"])
-async def test_a_server_that_repeats_the_secret_gets_it_into_no_message(
+async def test_a_repeated_secret_of_the_server_is_in_no_message(
     runtime: Runtime, network: MemoryNetwork, client_auth: Any
 ) -> None:
     mounted(network, Echo())
@@ -317,7 +317,7 @@ async def test_metadata_sends_the_secret_to_no_private_or_plain_address(
     assert inside.forms == server.forms == []
 
 
-async def test_a_card_does_not_decide_where_the_secret_goes(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_card_does_not_choose_the_address_for_the_secret(runtime: Runtime, network: MemoryNetwork) -> None:
     flows = {"clientCredentials": {"tokenUrl": "https://evil.example/token", "scopes": {}}}
     card = {**CARD, "securitySchemes": {"o": {"type": "oauth2", "flows": flows}}}
     server, evil = TokenServer(), TokenServer()

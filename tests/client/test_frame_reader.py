@@ -1,4 +1,4 @@
-"""Frames that differ in one text are read by it alone, and as if each were read by itself."""
+"""Frames that differ in one text are decoded from that text, with the result of decoding each whole."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ TEXTS = st.one_of(st.lists(MARKS, max_size=6).map("".join), st.text(max_size=12)
 @given(st.sampled_from([*DIALECTS]), st.booleans(), st.booleans(), st.lists(TEXTS, min_size=1, max_size=4))
 @example("0.3", False, True, ['x","text":"y'])
 @example("1.0", False, True, ["a\\ud83d", "b"])
-def test_any_text_in_a_known_frame_is_read_as_the_whole_frame_is(
+def test_any_text_in_a_known_frame_is_decoded_like_the_whole_frame(
     dialect: str, bare: bool, compact: bool, texts: list[str]
 ) -> None:
     first = frame(dialect, bare=bare, compact=compact)
     reader = FrameReader(asked(dialect))
     assert reader.read(first) == read_frame(first, asked(dialect))
-    for raw in texts:  # as it stands between its quotation marks, be it JSON or not
+    for raw in texts:  # as between its quotation marks, be it JSON or not
         data = first.replace(FIRST, raw)
         assert told(reader.read, data) == told(read_frame, data, asked(dialect))
 
@@ -74,7 +74,7 @@ def test_any_text_in_a_known_frame_is_read_as_the_whole_frame_is(
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_frame_that_differs_in_anything_else_is_read_by_itself(dialect: str, change: tuple[str, str]) -> None:
+def test_a_frame_with_another_difference_is_decoded_whole(dialect: str, change: tuple[str, str]) -> None:
     first = frame(dialect)
     other = first.replace(*change)
     for sequence in ((first, other), (other, first, other)):
@@ -84,7 +84,7 @@ def test_a_frame_that_differs_in_anything_else_is_read_by_itself(dialect: str, c
 
 
 @pytest.mark.parametrize("text", [FIRST, 'line\nof "words" \t and é 😀', ""])
-def test_a_frame_whose_text_alone_is_new_is_not_parsed_again(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_with_only_a_new_text_is_not_parsed_again(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = FrameReader(asked("0.3"))
     reader.read(frame("0.3"))
     monkeypatch.setattr(stream, "parse_untrusted", None)
@@ -94,7 +94,7 @@ def test_a_frame_whose_text_alone_is_new_is_not_parsed_again(text: str, monkeypa
 
 
 @pytest.mark.parametrize("written", [FIRST, FIRST.replace("/", "\\/")])
-def test_a_text_that_stands_elsewhere_in_its_frame_teaches_nothing(written: str) -> None:
+def test_a_text_that_occurs_twice_in_its_frame_is_not_used(written: str) -> None:
     first = frame("0.3", name=FIRST).replace(f'"text":"{FIRST}"', f'"text":"{written}"')
     reader = FrameReader(asked("0.3"))
     reader.read(first)

@@ -1,6 +1,6 @@
-"""The other end of one request: an agent with a truth of its own, which only ever moves forward.
+"""The other end of one request: an agent with a task of its own, which only ever moves forward.
 
-It knows nothing of tracks. What it told at each move is kept, frozen, so that streams and webhooks can say it
+It knows nothing of tracks. Its state at each move is kept, frozen, so that streams and webhooks can send it
 late, twice or out of order.
 """
 
@@ -27,14 +27,14 @@ MOVES = (*["work"] * 3, *["text"] * 5, *["ask"] * 5, "note", "authorise", "ask a
 
 @dataclass(frozen=True)
 class Told:
-    """One thing said, and the whole task at that moment."""
+    """One event, and the whole task at that moment."""
 
     update: TaskEvent
     whole: Task
 
 
 class Agent:
-    """One task at most, and what it told of it in order."""
+    """One task at most, and its events in order."""
 
     def __init__(self) -> None:
         self.task: Task | None = None
@@ -59,7 +59,7 @@ class Agent:
         return self.task
 
     def move(self, what: str) -> None:
-        """Go one step further; what the task's state does not allow becomes plain work."""
+        """Go one step further; a move that the task's state does not allow becomes plain work."""
         assert self.task is not None
         assert not self.ended
         if what in ENDS:
@@ -76,7 +76,7 @@ class Agent:
             self._status(status(TaskState.WORKING))
 
     def take_answer(self, text: str) -> bool:
-        """An answer arrived: taken by whatever question waits now."""
+        """An answer arrived: it answers the open question."""
         if self.asking is None:
             return False
         self.answers.append(text)
@@ -106,7 +106,7 @@ class Agent:
         self._status(status(state, last, said_id="last", final=True))
 
     def _status(self, update: StatusUpdate) -> None:
-        """Move on; as SDKs do, a note moves into the history. A question does not: it is no result."""
+        """Move on; as SDKs do, a note moves into the history. A question does not, because it is not a result."""
         assert self.task is not None
         before = self.task.status
         noted = before.state is TaskState.WORKING and before.message is not None
@@ -115,7 +115,7 @@ class Agent:
         self.told.append(Told(update, self.task))
 
     def as_webhook(self, number: int, form: str) -> TaskEvent:
-        """What was told then, in one of the forms that agents post."""
+        """The event of that time, in one of the forms that agents post."""
         told = self.told[number % len(self.told)]
         if form == "task" or (isinstance(told.update, ArtifactUpdate) and form == "beside"):
             return Snapshot(task=told.whole)
@@ -125,7 +125,7 @@ class Agent:
 
 
 def status_in(event: TaskEvent) -> TaskStatus | None:
-    """The status an event tells of, if it does."""
+    """The status in an event, if it has one."""
     if isinstance(event, Snapshot):
         return event.task.status
     return event.status if isinstance(event, StatusUpdate) else None

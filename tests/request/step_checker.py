@@ -1,4 +1,4 @@
-"""What must hold of one request, whatever happens: told from what went in and what came out alone.
+"""Rules for one request, whatever happens: checked against its signals and effects alone.
 
 It shares no code with ``step`` and never looks at a track but for when it wakes: it holds its own account of
 signals and effects, and the agent's truth beside it. Sources: reliability invariants I-01, I-03, I-10, I-11,
@@ -72,7 +72,7 @@ OF_THE_AGENT = {"completed", "failed", "canceled", "rejected"}
 
 @dataclass
 class Life:
-    """What one run of the hub has seen of the request; a crash forgets it."""
+    """The knowledge that one run of the hub has of the request; a crash forgets it."""
 
     bound: bool = False
     sending: bool = False
@@ -124,7 +124,7 @@ class Checker:
         self.promised: list[TaskEvent] = []
 
     def new_life(self, kept: RequestRecord, question: Question | None, answer: Answer | None, now: float) -> None:
-        """The hub was killed and starts again with what was on record; nothing leaves before that says so."""
+        """The hub was killed and starts again with its records; no call leaves before they say that it may."""
         self.maybe_started, self.cancel_wanted = kept.phase is not Phase.INTENT, kept.cancel_wanted
         self.life = Life(bound=kept.task is not None, last_look=now, lost_at=now if self.maybe_started else None)
         if kept.task is not None and kept.task.state.value in OF_THE_AGENT:
@@ -251,7 +251,7 @@ class Checker:
                 self.life.ended_as = self.life.ended_as or status.state.value
 
     def _unpark(self) -> None:
-        """Webhooks that overtook the reply are news once it is there, or known to be lost."""
+        """Webhooks that overtook the reply count once it is there, or known to be lost."""
         early, self.life.parked = self.life.parked, []
         for event in early:
             self._news(event, UpdateSource.PUSH)
@@ -260,7 +260,7 @@ class Checker:
         life = self.life
         life.polls -= 1
         life.last_look = self.now
-        life.gap_until = max(life.gap_until, self.now + INTERVAL + 5.0)  # a look owed after a stream: owed from now
+        life.gap_until = max(life.gap_until, self.now + INTERVAL + 5.0)  # a poll owed after a stream: owed from now
         life.paid += 1 if life.ended_as else 0
         if isinstance(error, TaskNotFound | AuthRefused) or (isinstance(error, HttpRefused) and error.status == 404):
             confirms = not life.gone or self.now - life.gone[-1][0] >= CONFIRM - 0.001
@@ -268,7 +268,7 @@ class Checker:
             life.unconfirmable = bool(life.ended_as)
         elif isinstance(error, NEVER_MENDED):
             answer = f"{type(error).__name__} {getattr(error, 'status', '')}"
-            life.refusals[answer] += 0 if life.ended_as else 1  # what is known to have ended is owed its looks
+            life.refusals[answer] += 0 if life.ended_as else 1  # a task that is known to have ended is owed its polls
             life.unconfirmable = bool(life.ended_as) and not isinstance(error, WireError)
             if life.refusals[answer] == REFUSALS:
                 life.stopped = "protocol_error" if isinstance(error, WireError | LimitReached) else "lost"
@@ -293,7 +293,7 @@ class Checker:
         self.life.refused = "failed" if refused else ""
 
     def took(self, words: str) -> None:
-        """The agent took our answer to its question, and we were told so."""
+        """The agent accepted our answer to its question, and its reply arrived."""
         self.taken[words] = self.taken.get(words, 0) + 1
 
     # ------------------------------------------------------------------ what comes out
@@ -414,7 +414,7 @@ class Checker:
             assert allowed[kind](), f"no ground for {kind}: {outcome.reason}"
 
     def _keep_promises(self, kind: str) -> None:
-        """What a webhook told before the reply was acknowledged: it is not forgotten, in this life or the next."""
+        """The content of a webhook before the reply was acknowledged: it is not forgotten, in this life or the next."""
         told = [status_in(event) for event in self.promised if names_ours(event)]
         assert not told or kind not in {"unknown", "undeliverable"}, "a webhook was acknowledged and forgotten"
         ends = {status.state.value for status in told if status is not None} & OF_THE_AGENT
@@ -435,7 +435,7 @@ class Checker:
             assert "could not be confirmed" in outcome.reason, "not the whole of it, and not a word about that"
 
     def _may_be_against_the_protocol(self) -> bool:
-        """An answer that is none, polls that bring none three times, or a stream without a word and no task found."""
+        """An invalid reply, three invalid polls, or an empty stream without a task that is found."""
         life = self.life
         unfound = life.searched >= 2 or life.unsearchable or self._waited_for_a_lost_reply()
         silent = life.silent and not life.bound and unfound
@@ -463,7 +463,7 @@ class Checker:
     # ------------------------------------------------------------------ at any moment
 
     def rest(self, wake: float, told: bool) -> None:
-        """Nothing more happens now: it must be known when the next look is, or that ``told`` us there may be news.
+        """No further signal comes: the next poll must be scheduled, or ``told`` says that the agent may send news.
 
         ``told``: a stream is open or being opened, the agent took a webhook, or it owes us an answer.
         """

@@ -1,6 +1,6 @@
-"""The hub around one decision, as plain as can be: calls under way, a ledger, a clock that is pushed.
+"""The hub around one decision, as plain as can be: calls under way, a ledger, a clock that is moved by hand.
 
-Every signal and every effect passes by the checker. Here too: what can go wrong with a call.
+Every signal and every effect passes the checker. Here too: the failures of a call.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ UNCANCELLED = (TaskNotCancelable(), Unreachable("down"), TimedOut("silent"), Met
 
 @dataclass
 class Call:
-    """Something the hub asked the agent and has no answer to yet."""
+    """A call to the agent that has no reply yet."""
 
     effect: Effect
     began: float
@@ -115,7 +115,7 @@ class Call:
 
 
 class Ledger:
-    """What survives the hub: the newest record, the questions, the outcome. A slow disk holds writes back."""
+    """The parts that survive the hub: the newest record, the questions, the outcome. A slow disk delays writes."""
 
     def __init__(self, accepted: RequestRecord) -> None:
         self.record = accepted
@@ -169,7 +169,7 @@ class Ledger:
 
 
 class Hub:
-    """Feeds ``step``, carries its effects out as far as a list of calls, and never decides anything."""
+    """Feeds ``step``, carries its effects out as far as a list of calls, and never decides."""
 
     def start(self, accepted: RequestRecord) -> None:
         self.rules = Rules()
@@ -212,7 +212,7 @@ class Hub:
                 self.ledger.write(lambda sending=sending: self.ledger.keep(sending))
 
     def may_be_told(self) -> bool:
-        """Whether the agent has a way left to tell us something by itself, or owes us an answer."""
+        """Whether the agent can still send news by itself, or owes us a reply."""
         listening = [c for c in self.in_air(Send, Subscribe) if c.effect != Send(stream=False)]
         owed = self.in_air(Resume, RegisterPush) or self.track.timers.get(Timer.RESUME) is not None
         return bool(listening or owed) or self.track.record.push
@@ -240,7 +240,7 @@ class Hub:
                 pass
 
     def take_webhook(self, event: TaskEvent) -> None:
-        """Before the reply it is heard once it is on record, or refused."""
+        """Before the reply it is applied once it is on record, or refused."""
         if self.track.awaits_reply and self.ledger.slow:
             self.tell(TurnedAway())
             return
@@ -268,7 +268,7 @@ class Hub:
 
 
 class Peace:
-    """From here on everything is answered at once and nothing goes wrong."""
+    """From here on every call gets its reply at once, and nothing fails."""
 
     def __init__(self, machine: Any) -> None:
         self.m = machine
@@ -284,12 +284,12 @@ class Peace:
                 self.m.person_answers(reject=False, killed=False, how="")
             else:
                 self.let_time_pass()
-            soon = SOON_S if not self.m.checker.life.stopped else LIMIT_S  # it can only be told, or age out
+            soon = SOON_S if not self.m.checker.life.stopped else LIMIT_S  # it can only send news, or expire
             assert self.m.now - began <= soon, "it does not end"
         raise AssertionError("it goes on and on")
 
     def let_time_pass(self) -> None:
-        """The agent ends what it is not asking about; what it asks must come before somebody."""
+        """The agent ends tasks without a question; a question must reach a person."""
         agent = self.m.agent
         if agent.task is not None and not agent.ended and agent.asking is None:
             agent.move("complete")

@@ -1,6 +1,6 @@
-"""What people do to a request, as rules: answering, rejecting, cancelling; and how their wishes reach the agent.
+"""Actions of people on a request, as rules: answering, rejecting, cancelling; and how they reach the agent.
 
-Here too: what all rules draw from.
+Here too: the random values that all rules draw.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def bound(machine: Hub) -> bool:
 
 
 class People(Hub):
-    """Rules about people, for the machine to inherit; what it adds itself is named here."""
+    """Rules about people, for the machine to inherit; the methods that it must have are declared here."""
 
     hear_of_it: Any
     hub_is_killed: Any

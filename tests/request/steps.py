@@ -1,4 +1,4 @@
-"""A hand to drive ``step`` with: one track, a clock to push, and what it asked for so far."""
+"""A helper that drives ``step``: one track, a clock that is moved by hand, and the effects so far."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def chunk(text: str, *, append: bool = True, last: bool = False) -> ArtifactUpda
 
 
 def wake_of(track: Track) -> float:
-    """When something falls due for it next; never, once it is closed."""
+    """The moment of its next timer; never, once it is closed."""
     return min(track.timers.values(), default=NEVER)
 
 
 def in_table(track: Track, signal: Signal, now: Now, rules: Rules) -> tuple[Track, tuple[Effect, ...]]:
-    """A step, held to the table and to leaving what it was given as it was."""
+    """A step that must follow the table and must not change its input."""
     before = replace(track, timers=dict(track.timers))
     new, effects = step(track, signal, now, rules)
     assert track == before, "a step changed the track it was given"
@@ -108,7 +108,7 @@ class Hand:
         return Now(self.mono, START + timedelta(seconds=self.mono), self.jitter)
 
     def at(self, mono: float) -> Hand:
-        """The same hand at another moment, nothing having been looked at meanwhile."""
+        """The same track at another moment, with no poll meanwhile."""
         self.mono = mono
         return self
 
@@ -122,7 +122,7 @@ class Hand:
         return self.tell(TaskUpdate(event=event, via=via, began=self.mono if began is None else began))
 
     def wait(self, seconds: float) -> Hand:
-        """Let time pass, stopping at every moment something falls due; collects all effects."""
+        """Let time pass, stopping at every timer; collects all effects."""
         until, seen = self.mono + seconds, []
         while (before := wake_of(self.track)) <= until:
             self.mono = max(self.mono, before)
@@ -146,7 +146,7 @@ class Hand:
 
     @property
     def said(self) -> list[tuple[str, Level, dict[str, Any]]]:
-        """What the latest signal had told the world: topic, level, payload."""
+        """The events of the latest signal: topic, level, payload."""
         return [(e.event.topic, e.event.level, payload(e.event)) for e in self.effects if isinstance(e, Publish)]
 
     def asked_for(self, kind: type) -> list[Effect]:
@@ -154,5 +154,5 @@ class Hand:
 
 
 def published(*, topic: str, level: Level = Level.INFO, payload: Mapping[str, Any] | None = None) -> Publish:
-    """What a step has told: an event that does not say yet who it is about."""
+    """An event of a step before its subject is set."""
     return Publish(event=recorded(topic, payload, at=EPOCH, level=level))

@@ -1,4 +1,4 @@
-"""What of a request's time was the agent's: not the queue's, not the pauses', not the person's."""
+"""The agent's share of a request's time: without the queue, the pauses and the person."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def answer(hand: Hand) -> Hand:
     return hand.tell(Answered(answer=Answer(question_id=hand.track.asking.question.question_id, text="main")))
 
 
-def test_time_in_the_queue_is_not_the_agents() -> None:
+def test_time_in_the_queue_does_not_count_as_the_agents() -> None:
     hand = at(at(Hand.begun(), 100).tell(Left()), 101).tell(Replied(reply=task(C, "done"), began=0.0))
     assert took(hand) == (101, 1)
 
 
-def test_pauses_before_a_send_that_is_taken_are_not_the_agents() -> None:
+def test_pauses_before_an_accepted_send_do_not_count_as_the_agents() -> None:
     hand = at(Hand.begun().tell(Left()), 8).tell(SendFailed(error=Unreachable("down")))
     hand.wait(5)
     at(hand.tell(Left()), 15).tell(Replied(reply=task(C, "done"), began=0.0))
     assert took(hand) == (15, 2)
 
 
-def test_an_hour_until_a_person_answers_is_not_the_agents() -> None:
+def test_an_hour_until_a_person_answers_does_not_count_as_the_agents() -> None:
     hand = at(answer(at(asking(), 3_610)), 3_620).tell(Left())
     at(hand, 3_621).tell(Resumed(reply=task(W), began=3_610.0))
     at(hand, 3_626).hear(task(C, "done"), UpdateSource.POLL)
@@ -67,7 +67,7 @@ def test_an_answer_that_does_not_get_through_keeps_the_agent_waiting() -> None:
     assert took(hand) == (111, 11)
 
 
-def test_the_agents_time_goes_on_where_it_dropped_its_own_question() -> None:
+def test_the_agents_time_continues_after_it_dropped_its_own_question() -> None:
     hand = at(asking(), 20).hear(task(W), UpdateSource.POLL)
     at(hand, 50).hear(task(C, "done"), UpdateSource.POLL)
     assert took(hand) == (50, 40)
@@ -81,7 +81,7 @@ def test_an_unanswered_question_leaves_only_the_time_before_it() -> None:
 
 
 def test_the_agents_time_survives_a_restart() -> None:
-    """Over a question by what was on record when it was asked; over work by the wall clock, at most the limit."""
+    """With a question, as recorded when it was asked; at work by the wall clock, at most the limit."""
     kept = decoder(RequestRecord)(encode(asking().track.record))
     again = Hand(track=new_track(kept, Now(5_000.0, START + timedelta(seconds=1_000))), mono=5_000.0)
     question = asking().track.asking.question

@@ -1,4 +1,4 @@
-"""One outcome from a track that ended, and what the world is told of it."""
+"""The outcome of a track that ended, and its events."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ W, C, F, X, I = (  # noqa: E741
 
 
 def track_of(seen: Task | None, **changes: Any) -> Track:
-    """A track that began at 50 s and has been at the agent's since 60 s."""
+    """A track that began at 50 s, with the agent since 60 s."""
     kept = structs.replace(record(), phase=Phase.ACCEPTED, task=seen, **changes)
     return structs.replace(new_track(kept, Now(50.0, START)), turn_from=60.0, via=UpdateSource.POLL)
 
@@ -54,7 +54,7 @@ def ended(seen: Task | None, *, kind: OutcomeKind | None = None, reason: str = "
 # ------------------------------------------------------------------ the outcome
 
 
-def test_an_outcome_says_how_long_it_took_and_how_long_the_agent_had_it() -> None:
+def test_an_outcome_has_its_duration_and_the_agents_share() -> None:
     outcome = ended(task(C, "done", cost=True))
     assert (outcome.duration_ms, outcome.agent_ms, outcome.via) == (30_000, 20_000, UpdateSource.POLL)
     assert (outcome.task_id, outcome.context_id, outcome.text, outcome.text_chars) == ("t-1", "ctx", "done", 4)
@@ -67,7 +67,7 @@ def test_an_outcome_says_how_long_it_took_and_how_long_the_agent_had_it() -> Non
     assert outcome_of(waiting, Now(80.0, START)).agent_ms == 0, "none of it while the request waits"
 
 
-def test_an_outcome_without_a_task_is_in_the_context_it_was_asked_for_in() -> None:
+def test_an_outcome_without_a_task_has_the_context_of_its_request() -> None:
     asked = structs.replace(record().request, context_id="ours")
     outcome = ended(None, kind=OutcomeKind.LOST, reason="gone", request=asked)
     assert (outcome.task_id, outcome.context_id, outcome.text, outcome.parts_total) == (None, "ours", "", 0)
@@ -88,7 +88,7 @@ def test_an_outcome_without_a_task_is_in_the_context_it_was_asked_for_in() -> No
         (task(C), True, False, Cause.AGENT_SAID, ""),
     ],
 )
-def test_an_end_without_words_is_given_some(
+def test_an_end_without_words_gets_a_reason(
     seen: Task, cancel: bool, rejected: bool, cause: Cause, reason: str
 ) -> None:
     outcome = ended(seen, cancel_wanted=cancel, rejected=rejected)
@@ -98,7 +98,7 @@ def test_an_end_without_words_is_given_some(
 @pytest.mark.parametrize(
     ("given", "reason"), [("", "the agent reported completed, but its payload has success: false"), ("told", "told")]
 )
-def test_a_completed_task_that_denies_its_success_says_so_unless_there_is_a_better_reason(
+def test_a_completed_task_that_denies_its_success_has_that_reason_unless_there_is_a_better_one(
     given: str, reason: str
 ) -> None:
     denying = Artifact(artifact_id="d", parts=(DataPart(data={"success": False}, media_type=COST_TYPE),))
@@ -108,7 +108,7 @@ def test_a_completed_task_that_denies_its_success_says_so_unless_there_is_a_bett
     assert outcome.reason == reason
 
 
-def test_effects_that_are_not_kept_are_warned_of() -> None:
+def test_effects_that_were_not_kept_are_a_warning() -> None:
     deltas = [{"domain": "d", "path": f"p{n}", "op": "set", "value": n} for n in range(DELTAS_MAX + 2)]
     part = DataPart(data={"deltas": deltas}, metadata={"mimeType": WORLDSTATE_DELTA_TYPE})
     seen = structs.replace(task(C), artifacts=(Artifact(artifact_id="a", parts=(part,)),))
@@ -128,7 +128,7 @@ def told(outcome: Outcome, *promised: PromisedEffect) -> list[Event]:
     return sorted(events.recent(limit=10), key=lambda event: event.seq)
 
 
-def test_an_outcome_is_told_to_the_fleet_and_answered_to_whoever_asked() -> None:
+def test_an_outcome_is_published_and_returned_to_its_requester() -> None:
     outcome = ended(task(C, "done"))
     fleet, answer = told(outcome)
     assert fleet.topic.startswith("autonomous.outcome.")
@@ -139,7 +139,7 @@ def test_an_outcome_is_told_to_the_fleet_and_answered_to_whoever_asked() -> None
         assert (event.correlation_id, event.agent, event.skill, event.task_id) == ("c-1", "a", "echo", "t-1")
 
 
-def test_an_end_without_success_is_answered_with_its_reason() -> None:
+def test_an_end_without_success_is_returned_with_its_reason() -> None:
     _, answer = told(ended(task(F, said="disk full")))
     assert payload(answer) == {"error": "disk full", "taskState": "failed", "contextId": "ctx"}
 
@@ -154,12 +154,14 @@ def test_an_end_without_success_is_answered_with_its_reason() -> None:
         (Blame.NOBODY, Level.WARN),
     ],
 )
-def test_how_loud_an_end_is_depends_on_whose_it_was(blame: Blame, level: Level) -> None:
+def test_the_level_of_an_end_depends_on_its_blame(blame: Blame, level: Level) -> None:
     assert told(structs.replace(ended(task(F)), blame=blame))[0].level is level
 
 
 @pytest.mark.parametrize(("promised", "level", "drifts"), [("p", Level.INFO, 0), ("q", Level.WARN, 2)])
-def test_effects_are_told_and_louder_where_they_were_not_declared(promised: str, level: Level, drifts: int) -> None:
+def test_effects_are_published_with_a_warning_if_they_were_not_declared(
+    promised: str, level: Level, drifts: int
+) -> None:
     delta = EffectDelta(domain="d", path="p", op="set", value=1)
     (*_, effects) = told(structs.replace(ended(task(C)), effects=(delta,)), PromisedEffect("d", promised))
     assert (effects.topic, effects.level) == ("world.state.delta", level)
@@ -167,11 +169,11 @@ def test_effects_are_told_and_louder_where_they_were_not_declared(promised: str,
     assert (payload(effects)["source"], len(payload(effects)["drift"]), effects.agent) == ("a", drifts, "a")
 
 
-def test_drift_alone_is_told_too() -> None:
+def test_drift_alone_is_published_too() -> None:
     assert [event.topic for event in told(ended(task(C)), PromisedEffect("d", "p"))][2:] == ["world.state.delta"]
 
 
-def test_an_outcome_carries_these_keys() -> None:
+def test_an_outcome_has_these_keys() -> None:
     said = payload(OutcomeDecided.of(ended(task(C, "done", cost=True))))
     assert said == {
         "kind": "completed",
@@ -215,7 +217,7 @@ def more(**changes: Any) -> RequestRecord:
     return structs.replace(kept, request=structs.replace(kept.request, task_id="t-1"), **changes)
 
 
-def test_a_follow_up_has_the_context_and_the_past_of_its_task() -> None:
+def test_a_follow_up_has_the_context_and_the_earlier_state_of_its_task() -> None:
     assert follow_up(more(), None, None) == more()
     known = follow_up(more(), ended(task(C, "done")), None)
     assert (known.request.context_id, known.earlier) == ("ctx", how_it_stands(task(C, "done")))
@@ -226,20 +228,20 @@ def test_a_follow_up_has_the_context_and_the_past_of_its_task() -> None:
 
 
 @pytest.mark.parametrize(("seen", "stands"), [(task(I, said="which?"), True), (task(W), False), (None, False)])
-def test_the_past_of_what_we_ended_is_how_its_task_was_seen_last(seen: Task | None, stands: bool) -> None:
+def test_the_earlier_state_of_a_task_that_we_ended_is_the_last_one_seen(seen: Task | None, stands: bool) -> None:
     lost = ended(seen, kind=OutcomeKind.LOST, reason="gone")
     known = follow_up(more(), lost, structs.replace(record(), task=seen))
     assert known.earlier == (how_it_stands(seen) if stands and seen is not None else "")
     assert follow_up(more(), lost, None).earlier == ""
 
 
-def test_only_a_task_that_does_nothing_by_itself_stands_somehow() -> None:
+def test_only_a_task_that_does_not_move_by_itself_has_a_comparable_state() -> None:
     stands = {how_it_stands(seen) for seen in (task(C, "a"), task(C, "b"), task(F, "a"), task(I, said="a"))}
     assert (len(stands), {len(stand) for stand in stands}) == (4, {24})
     assert how_it_stands(task(W, "a")) == ""
 
 
-def test_the_past_is_a_whole_task_that_stands_as_before() -> None:
+def test_an_unchanged_whole_task_shows_the_past() -> None:
     kept = more(earlier=how_it_stands(task(C, "a")))
     assert shows_the_past(kept, Snapshot(task=task(C, "a")))
     assert not shows_the_past(kept, Snapshot(task=task(C, "b")))
@@ -247,7 +249,7 @@ def test_the_past_is_a_whole_task_that_stands_as_before() -> None:
     assert not shows_the_past(more(), Snapshot(task=task(W)))
 
 
-def test_a_task_tells_of_the_message_by_its_id_by_working_or_by_standing_otherwise() -> None:
+def test_a_task_proves_the_message_by_its_id_by_working_or_by_another_state() -> None:
     kept = more(earlier=how_it_stands(task(C, "a")))
     took = structs.replace(task(C, "a"), history=(message("hi", "m-0"), message("more", "m-1")))
     assert shows_the_message(kept, took)

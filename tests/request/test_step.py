@@ -95,7 +95,7 @@ def test_a_submitted_task_is_polled_until_it_ends() -> None:
     assert only_outcome(hand) is OutcomeKind.COMPLETED
 
 
-def test_at_most_one_poll_is_in_the_air_however_long_it_takes() -> None:
+def test_at_most_one_poll_is_under_way_however_long_it_takes() -> None:
     hand = bound()
     assert len(hand.wait(600).asked_for(Poll)) == 1
 
@@ -131,7 +131,7 @@ def test_working_after_completed_is_stale() -> None:
     assert hand.track.task.state is C
 
 
-def test_a_poll_begun_before_the_last_news_is_not_applied() -> None:
+def test_a_poll_begun_before_the_last_event_is_not_applied() -> None:
     hand = bound(push=True)
     hand.mono = 10.0
     hand.hear(status(W, "step 2", said_id="s2"), UpdateSource.PUSH)
@@ -171,7 +171,7 @@ def test_a_stream_of_chunks_without_a_closing_artifact_owes_a_poll() -> None:
     assert hand.outcomes[0].text == "half and half"
 
 
-def test_a_stream_that_breaks_is_only_polled_where_joining_it_again_could_double_its_text() -> None:
+def test_a_broken_stream_is_polled_if_rejoining_could_double_its_text() -> None:
     hand = Hand.begun(streaming=True, rejoin=False).hear(task(W), UpdateSource.STREAM)
     hand.tell(StreamEnded(error=ConnectionLost("cut"))).wait(2)
     assert hand.asked_for(Subscribe) == []
@@ -198,14 +198,14 @@ OTHER = OtherWay(dialect="1.0", rpc_url="http://a.example/v1", tenant="blue", re
 
 
 def unsure(**kind: bool) -> Hand:
-    """One whose agent may turn out to speak another dialect than its card says."""
+    """A record whose agent may turn out to speak another dialect than its card names."""
     made = replace(record(**kind), other=OTHER, rpc_url="http://a.example/a2a")
     return Hand(track=new_track(made, Now(0.0, START))).tell(Begin())
 
 
 @pytest.mark.parametrize("error", [MethodNotFound(), VersionNotSupported()])
 @pytest.mark.parametrize("streaming", [True, False])
-def test_a_send_that_is_no_method_of_the_agents_goes_out_once_in_the_other_dialect(
+def test_a_send_of_an_unknown_method_is_repeated_once_in_the_other_dialect(
     error: FleetsimError, streaming: bool
 ) -> None:
     hand = unsure(streaming=streaming)
@@ -222,7 +222,7 @@ def test_a_send_that_is_no_method_of_the_agents_goes_out_once_in_the_other_diale
 
 
 @pytest.mark.parametrize("error", [MethodNotFound(), VersionNotSupported()])
-def test_an_agent_that_knows_neither_dialect_is_sent_to_once_in_each(error: FleetsimError) -> None:
+def test_an_agent_that_knows_neither_dialect_gets_one_send_in_each(error: FleetsimError) -> None:
     hand = unsure().tell(SendFailed(error=error)).tell(SendFailed(error=error))
     assert hand.asked_for(Send) == []
     assert only_outcome(hand) is OutcomeKind.UNDELIVERABLE
@@ -238,7 +238,7 @@ def test_an_agent_that_knows_neither_dialect_is_sent_to_once_in_each(error: Flee
         *(HttpRefused("x", status=404), AuthRefused("x", status=403), EmptyStream(), LimitReached("x")),
     ],
 )
-def test_no_other_answer_has_a_request_sent_in_another_dialect(error: FleetsimError) -> None:
+def test_no_other_reply_causes_a_send_in_another_dialect(error: FleetsimError) -> None:
     hand = unsure().tell(SendFailed(error=error))
     assert hand.asked_for(Send) == []
     assert (hand.track.record.dialect, hand.track.record.other_taken) == ("0.3", False)
@@ -254,7 +254,7 @@ def test_an_unreachable_agent_is_tried_four_times_then_undeliverable() -> None:
     assert hand.outcomes[0].blame is Blame.NETWORK
 
 
-def test_a_send_that_the_ledger_did_not_record_waits_for_the_ledger_without_an_end() -> None:
+def test_a_send_that_the_ledger_did_not_record_waits_for_the_ledger_without_end() -> None:
     hand, sends = Hand.begun(), 1
     for _ in range(100):
         hand.tell(SendFailed(error=NotAccepting("PostgreSQL does not answer")))
@@ -267,7 +267,7 @@ def test_a_send_that_the_ledger_did_not_record_waits_for_the_ledger_without_an_e
     assert only_outcome(hand) is OutcomeKind.UNDELIVERABLE
 
 
-def test_retry_after_is_honoured_and_clamped() -> None:
+def test_retry_after_is_obeyed_and_clamped() -> None:
     busy = HttpRefused("busy", status=503, retry_after_s=20)
     hand = Hand.begun().tell(SendFailed(error=busy))
     assert not hand.wait(19).asked_for(Send)
@@ -289,7 +289,7 @@ def test_retry_after_is_honoured_and_clamped() -> None:
         HttpRefused("no such class", status=999),
     ],
 )
-def test_a_lost_reply_is_looked_for_and_never_sent_again(error: FleetsimError) -> None:
+def test_a_lost_reply_is_searched_and_never_sent_again(error: FleetsimError) -> None:
     hand = Hand.begun().tell(SendFailed(error=error))
     hand.wait(30).tell(Found(task=None, error=TimedOut("silent"))).wait(1000)
     assert not hand.asked_for(Send)
@@ -338,7 +338,7 @@ def test_a_young_task_may_be_missing_three_times() -> None:
     assert only_outcome(hand) is OutcomeKind.LOST
 
 
-def test_an_unreachable_agent_is_polled_on() -> None:
+def test_an_unreachable_agent_is_polled_further() -> None:
     hand = bound()
     for _ in range(20):
         hand.wait(61).tell(PollFailed(error=Unreachable("down")))
@@ -392,8 +392,8 @@ def test_the_same_question_is_new_once_a_later_poll_reports_it() -> None:
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-def test_a_question_left_without_its_words_after_our_answer_is_not_asked_anew(streaming: bool) -> None:
-    """a2a-sdk 0.3 takes the message off the status when an answer comes; the state waits for what the agent says."""
+def test_a_question_without_its_words_after_our_answer_is_not_asked_again(streaming: bool) -> None:
+    """a2a-sdk 0.3 removes the message from the status when an answer comes; the state stays a while."""
     asks = task(I, said="which branch?")
     asks = replace(asks, status=replace(asks.status, timestamp=START))
     taken = replace(task(I, "merging main"), status=TaskStatus(state=I, timestamp=START))
@@ -412,7 +412,7 @@ def test_a_question_left_without_its_words_after_our_answer_is_not_asked_anew(st
     assert only_outcome(hand) is OutcomeKind.COMPLETED
 
 
-def test_a_question_the_agent_dropped_is_withdrawn() -> None:
+def test_a_question_that_the_agent_dropped_is_withdrawn() -> None:
     hand = asking()
     hand.mono += 1
     hand.hear(task(W), UpdateSource.POLL)
@@ -447,7 +447,7 @@ def test_an_answer_whose_reply_was_lost_is_not_sent_again() -> None:
     assert hand.asked_for(Poll)
 
 
-def test_cancel_is_the_agents_word_when_it_races_completion() -> None:
+def test_a_cancel_that_races_completion_ends_as_the_agent_reports() -> None:
     hand = bound().tell(CancelAsked())
     assert hand.asked_for(Cancel)
     hand.tell(CancelFailed(error=TaskNotCancelable()))
@@ -468,7 +468,7 @@ def test_cancel_between_retries_ends_without_another_send() -> None:
     assert not hand.wait(60).asked_for(Send)
 
 
-def test_completed_with_success_false_in_its_payload_is_no_success() -> None:
+def test_completed_with_success_false_in_its_payload_is_not_a_success() -> None:
     from fleetsim.model.extensions import CONFIDENCE_TYPE
     from fleetsim.model.task import Artifact, DataPart
 
@@ -484,14 +484,14 @@ def test_a_failed_tasks_reason_is_its_message_not_its_partial_output() -> None:
     assert hand.outcomes[0].reason == "disk full"
 
 
-def test_a_silent_webhook_channel_leads_to_one_registration() -> None:
+def test_silent_webhooks_lead_to_one_registration() -> None:
     hand = bound(push=True).wait(31).hear(task(W), UpdateSource.POLL)
     assert len(hand.asked_for(RegisterPush)) == 1
     hand.wait(70).hear(task(W), UpdateSource.POLL)
     assert not hand.asked_for(RegisterPush)
 
 
-def test_a_last_piece_that_is_appended_may_have_lost_others_on_the_way_and_is_looked_at_once() -> None:
+def test_an_appended_last_piece_may_follow_lost_ones_and_causes_a_poll_at_once() -> None:
     hand = (
         Hand.begun(streaming=True)
         .hear(task(S), UpdateSource.STREAM)
@@ -504,7 +504,7 @@ def test_a_last_piece_that_is_appended_may_have_lost_others_on_the_way_and_is_lo
 
 
 @pytest.mark.parametrize("first_appended", [False, True])
-def test_pieces_add_up_whether_or_not_the_first_says_append(first_appended: bool) -> None:
+def test_pieces_are_joined_with_or_without_an_append_mark_on_the_first(first_appended: bool) -> None:
     hand = Hand.begun(streaming=True).hear(task(S), UpdateSource.STREAM)
     for event in (chunk("one ", append=first_appended), chunk("two")):
         hand.hear(event, UpdateSource.STREAM)
@@ -512,7 +512,7 @@ def test_pieces_add_up_whether_or_not_the_first_says_append(first_appended: bool
     assert hand.track.task.text == "one two"
 
 
-def test_a_question_that_differs_in_its_data_alone_replaces_the_one_before() -> None:
+def test_a_question_with_other_data_replaces_the_one_before() -> None:
     def asks(page: int) -> Task:
         parts = (DataPart(data={"page": page}),)
         form = replace(message("", "s-1"), parts=parts)
@@ -532,7 +532,7 @@ def test_a_question_that_differs_in_its_data_alone_replaces_the_one_before() -> 
     assert '"page": 2' in second.question.text
 
 
-def test_what_came_instead_of_a_reply_is_the_reason_in_the_agents_words() -> None:
+def test_a_response_in_place_of_a_reply_is_the_reason_in_the_agents_words() -> None:
     hand = Hand.begun().tell(SendFailed(error=HttpRefused("a: HTTP 500, 'the disk is full'", status=500)))
     hand.tell(Found(task=None, possible=False))
     (outcome,) = hand.outcomes
@@ -540,7 +540,7 @@ def test_what_came_instead_of_a_reply_is_the_reason_in_the_agents_words() -> Non
     assert outcome.reason.startswith("a: HTTP 500, 'the disk is full'")
 
 
-def test_a_request_whose_time_is_over_tells_what_came_instead_of_a_reply() -> None:
+def test_the_reason_of_an_expired_request_contains_the_response_in_place_of_a_reply() -> None:
     hand = Hand(track=new_track(record(limit_s=20, push=True), Now(0.0, START)))
     hand.tell(Begin()).tell(Left()).tell(SendFailed(error=HttpRefused("a: HTTP 500, 'the disk is full'", status=500)))
     hand.wait(25)
@@ -548,7 +548,7 @@ def test_a_request_whose_time_is_over_tells_what_came_instead_of_a_reply() -> No
     assert "the disk is full" in hand.outcomes[0].reason
 
 
-def test_a_poll_begun_at_the_moment_of_the_answer_asks_no_question_again() -> None:
+def test_a_poll_begun_at_the_moment_of_the_answer_does_not_repeat_the_question() -> None:
     hand = asking()
     (ask,) = hand.asked_for(Ask)
     answer = Answer(question_id=ask.question.question_id, decision=Decision.ANSWER, text="main", by="ada")
@@ -562,7 +562,7 @@ def test_a_poll_begun_at_the_moment_of_the_answer_asks_no_question_again() -> No
     assert hand.asked_for(Ask)
 
 
-def test_an_answer_joins_no_stream_that_is_open_or_being_joined() -> None:
+def test_an_answer_does_not_rejoin_an_open_stream() -> None:
     hand = Hand.begun(streaming=True).hear(task(I, said="which branch?", said_id="q1"), UpdateSource.STREAM)
     (ask,) = hand.asked_for(Ask)
     answer = Answer(question_id=ask.question.question_id, decision=Decision.ANSWER, text="main", by="ada")

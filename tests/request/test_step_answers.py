@@ -1,4 +1,4 @@
-"""Answers on their way and cancels, effect by effect: what is sent, what is told, and when it is looked at again."""
+"""Answers and cancels under way, effect by effect: the calls, the events, and the next polls."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WHICH = task(I, said="which?", said_id="q1")
 
 
 def asking(rules: Rules | None = None, **kind: bool) -> Hand:
-    """Sent at 0 s; at 10 s the agent asks, and its time stands still."""
+    """Sent at 0 s; at 10 s the agent asks, and its time stops."""
     hand = Hand.sent(rules, **kind).tell(Replied(reply=task(S), began=0.0)).at(10.0)
     return hand.hear(WHICH, UpdateSource.POLL)
 
@@ -51,7 +51,7 @@ def answer_to(hand: Hand, decision: Decision = Decision.ANSWER) -> Answer:
 
 
 def answered(hand: Hand | None = None) -> Hand:
-    """The answer is given at 20 s, and on its way."""
+    """The answer is given at 20 s, and under way."""
     hand = (hand or asking()).at(20.0)
     return hand.tell(Answered(answer=answer_to(hand)))
 
@@ -64,7 +64,7 @@ def delivered(hand: Hand) -> ResolveQuestion:
 # ------------------------------------------------------------------ the answer
 
 
-def test_an_answer_is_told_put_on_record_and_sent_on() -> None:
+def test_an_answer_is_published_recorded_and_sent() -> None:
     hand = asking().at(20.0)
     given = answer_to(hand)
     told = {"questionId": given.question_id, "decision": "answer", "decidedBy": "ada", "answer": given.text}
@@ -89,7 +89,7 @@ def test_an_answer_to_another_question_changes_nothing() -> None:
     assert hand.track == before
 
 
-def test_a_rejection_is_delivered_to_nobody_and_has_the_task_canceled() -> None:
+def test_a_rejection_is_sent_to_no_agent_and_cancels_the_task() -> None:
     hand = asking().at(20.0)
     no = answer_to(hand, Decision.REJECT)
     told = {"questionId": no.question_id, "decision": "reject", "decidedBy": "ada"}
@@ -108,7 +108,7 @@ def test_a_rejection_is_delivered_to_nobody_and_has_the_task_canceled() -> None:
     assert hand.track.turn_from == 20.0, "from here on it is the agent's time"
 
 
-def test_an_agent_whose_reply_to_an_answer_is_broken_is_asked_what_became_of_it() -> None:
+def test_a_broken_reply_to_an_answer_causes_a_poll() -> None:
     hand = answered().tell(ResumeFailed(error=WireError("not JSON")))
     assert hand.outcomes == []
     assert hand.due(Timer.POLL) == hand.mono
@@ -147,7 +147,7 @@ def test_an_answer_that_is_refused_for_good_ends_the_request(
     assert hand.effects == (Save(), settled, *([Cancel()] if stops else []), Close(outcome=outcome))
 
 
-def test_an_answer_nobody_waits_for_any_more_changes_nothing_by_failing() -> None:
+def test_the_failure_of_an_answer_that_no_longer_counts_changes_nothing() -> None:
     hand = answered().tell(Resumed(reply=task(W), began=20.0))
     assert hand.tell(ResumeFailed(error=Unreachable("down"))).effects == ()
 
@@ -162,9 +162,7 @@ def test_an_answer_nobody_waits_for_any_more_changes_nothing_by_failing() -> Non
         (False, "nobody answered the agent's question in time; its task was left as it is"),
     ],
 )
-def test_a_question_that_lapses_is_expired_and_its_task_stopped_unless_told_otherwise(
-    cancels: bool, reason: str
-) -> None:
+def test_an_unanswered_question_expires_and_its_task_is_canceled_by_default(cancels: bool, reason: str) -> None:
     hand = asking(Rules(question_ttl_s=100, question_expiry_cancels=cancels))
     asked = question_of(hand)
     hand.wait(99.0)
@@ -180,7 +178,7 @@ def test_a_question_that_lapses_is_expired_and_its_task_stopped_unless_told_othe
 # ------------------------------------------------------------------ cancels
 
 
-def test_a_cancel_of_what_waits_for_its_next_try_ends_it_in_the_name_of_who_asked() -> None:
+def test_a_cancel_between_two_sends_ends_the_request_in_the_name_of_its_caller() -> None:
     hand = Hand.sent().tell(SendFailed(error=Unreachable("down"))).tell(CancelAsked(by="ada"))
     (outcome,) = hand.outcomes
     assert (outcome.kind, outcome.cause) == (OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON)

@@ -1,4 +1,4 @@
-"""Who answers for an end: what a person, the caller or the network did is never the agent's."""
+"""The blame for an end: an act of a person, the caller or the network is never blamed on the agent."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def hurried(hand: Hand) -> Hand:
     return hand
 
 
-def test_an_agent_that_cancels_unasked_answers_for_it() -> None:
+def test_an_unrequested_cancel_is_blamed_on_the_agent() -> None:
     assert end(bound().hear(task(X), UpdateSource.POLL)) == ("canceled", "canceled_unasked", "agent", True)
 
 
 @pytest.mark.parametrize("became", [X, F, R])
-def test_whatever_a_task_becomes_after_an_operators_cancel_is_a_persons(became: TaskState) -> None:
+def test_any_end_after_an_operators_cancel_is_blamed_on_the_person(became: TaskState) -> None:
     hand = bound().tell(CancelAsked()).hear(task(became), UpdateSource.POLL)
     assert end(hand) == (became.value, "canceled_by_person", "human", False)
 
@@ -88,46 +88,46 @@ def test_work_that_finished_before_the_cancel_reached_it_is_the_agents_success()
 
 
 @pytest.mark.parametrize("became", [X, F])
-def test_a_rejected_question_is_a_persons_whatever_the_agent_makes_of_it(became: TaskState) -> None:
+def test_a_rejected_question_is_blamed_on_the_person_at_any_end(became: TaskState) -> None:
     hand = asking()
     hand.tell(Answered(answer=Answer(question_id=asked(hand), text="", decision=Decision.REJECT)))
     assert end(hand.hear(task(became), UpdateSource.POLL)) == (became.value, "rejected_by_person", "human", False)
 
 
-def test_a_cancel_that_nobody_confirms_is_still_a_persons() -> None:
+def test_an_unconfirmed_cancel_is_blamed_on_the_person() -> None:
     hand = bound().tell(CancelAsked())
     while not hand.outcomes:
         hand.wait(10)
     assert end(hand) == ("expired", "cancel_unconfirmed", "human", False)
 
 
-def test_an_unanswered_question_is_a_persons() -> None:
+def test_an_unanswered_question_is_blamed_on_a_person() -> None:
     hand = asking()
     while not hand.outcomes:
         hand.wait(600)
     assert end(hand) == ("expired", "unanswered", "human", False)
 
 
-def test_the_configured_deadline_is_the_agents() -> None:
+def test_the_configured_deadline_is_blamed_on_the_agent() -> None:
     hand = bound()
     while not hand.outcomes:
         hand.wait(600)
     assert end(hand) == ("expired", "task_deadline", "agent", True)
 
 
-def test_the_deadline_of_work_that_somebody_canceled_is_a_persons() -> None:
+def test_the_deadline_of_canceled_work_is_blamed_on_the_person() -> None:
     hand = bound().wait(3_590).tell(CancelAsked()).wait(11)
     assert end(hand) == ("expired", "cancel_unconfirmed", "human", False)
 
 
-def test_a_deadline_the_caller_shortened_is_the_callers() -> None:
+def test_a_deadline_that_the_caller_shortened_is_blamed_on_the_caller() -> None:
     hand = hurried(bound())
     while not hand.outcomes:
         hand.wait(600)
     assert end(hand) == ("expired", "caller_deadline", "caller", False)
 
 
-def test_a_shortened_deadline_with_the_send_in_the_air_is_the_callers_too() -> None:
+def test_a_shortened_deadline_during_the_send_is_blamed_on_the_caller_too() -> None:
     hand = hurried(Hand.begun())
     while not hand.outcomes:
         hand.wait(600)
@@ -152,7 +152,7 @@ def test_a_shortened_deadline_with_the_send_in_the_air_is_the_callers_too() -> N
         (LimitReached("too large"), ("protocol_error", "limit_reached", "agent", True)),
     ],
 )
-def test_a_send_that_fails_for_good_says_whose_it_was(error: FleetsimError, ended: tuple[str, str, str, bool]) -> None:
+def test_a_send_that_fails_for_good_has_its_blame(error: FleetsimError, ended: tuple[str, str, str, bool]) -> None:
     hand = Hand.begun()
     for _ in range(10):
         if hand.track.sending.in_air:
@@ -171,7 +171,7 @@ def test_a_send_that_fails_for_good_says_whose_it_was(error: FleetsimError, ende
         (AuthRefused("401", status=401), ("failed", "credential_refused", "caller", False)),
     ],
 )
-def test_an_answer_that_is_refused_says_whose_it_was(error: FleetsimError, ended: tuple[str, str, str, bool]) -> None:
+def test_a_refused_answer_has_its_blame(error: FleetsimError, ended: tuple[str, str, str, bool]) -> None:
     hand = asking()
     hand.tell(Answered(answer=Answer(question_id=asked(hand), text="main")))
     assert end(hand.tell(ResumeFailed(error=error))) == ended
@@ -185,9 +185,7 @@ def test_an_answer_that_is_refused_says_whose_it_was(error: FleetsimError, ended
         (MethodNotFound(), ("lost", "cannot_follow", "agent", True)),
     ],
 )
-def test_a_task_that_cannot_be_followed_says_whose_it_was(
-    error: FleetsimError, ended: tuple[str, str, str, bool]
-) -> None:
+def test_a_task_that_cannot_be_followed_has_its_blame(error: FleetsimError, ended: tuple[str, str, str, bool]) -> None:
     hand = bound()
     for _ in range(10):
         hand.wait(100)
@@ -197,6 +195,6 @@ def test_a_task_that_cannot_be_followed_says_whose_it_was(
 
 
 @pytest.mark.parametrize("status", [400, 413, 414, 415, 422])
-def test_a_refusal_of_the_request_itself_is_not_the_agents_doing(status: int) -> None:
+def test_a_refusal_of_the_request_itself_is_not_blamed_on_the_agent(status: int) -> None:
     assert cause_of(HttpRefused("no", status=status)) is Cause.REQUEST_WRONG
     assert cause_of(HttpRefused("no", status=status + 20)) is Cause.REFUSED

@@ -1,4 +1,4 @@
-"""Webhooks that overtake the reply to their send: what they tell counts, whatever the reply is or is not."""
+"""Webhooks that overtake the reply to their send count, whatever the reply is."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def bound(state: TaskState, text: str = "") -> RequestRecord:
 
 
 @pytest.mark.parametrize("error", REPLIES, ids=lambda e: type(e).__name__)
-def test_a_webhook_that_came_first_outranks_a_reply_that_brings_no_task(error: FleetsimError) -> None:
+def test_an_early_webhook_outranks_a_reply_without_a_task(error: FleetsimError) -> None:
     hand = Hand.begun(push=True)
     hand.hear(DONE, UpdateSource.PUSH)
     assert hand.track.awaits_reply
@@ -73,14 +73,14 @@ def test_a_webhook_that_came_first_outranks_a_reply_that_brings_no_task(error: F
     assert not hand.asked_for(Send) + hand.asked_for(LookUpTask), "neither sent again nor looked for"
 
 
-def test_a_webhook_that_came_first_counts_when_the_time_is_over_before_the_reply() -> None:
+def test_an_early_webhook_counts_if_the_request_expires_before_the_reply() -> None:
     hand = Hand.begun(push=True)
     hand.hear(DONE, UpdateSource.PUSH)
     hand.wait(3600)
     assert [(o.kind, o.text) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, "all of it")]
 
 
-def test_a_kept_webhook_binds_a_request_whose_send_was_in_the_air() -> None:
+def test_a_kept_webhook_binds_a_request_whose_send_was_under_way() -> None:
     hand = recovered(sending(), status(W))
     assert hand.track.task is not None
     assert hand.track.record.phase is Phase.ACCEPTED
@@ -90,7 +90,7 @@ def test_a_kept_webhook_binds_a_request_whose_send_was_in_the_air() -> None:
     assert hand.asked_for(Poll)
 
 
-def test_a_kept_webhook_keeps_a_request_from_being_sent_again() -> None:
+def test_a_kept_webhook_prevents_a_second_send() -> None:
     hand = recovered(replace(sending(), phase=Phase.INTENT), status(W))
     assert hand.track.task is not None
     assert not hand.asked_for(Send)
@@ -110,14 +110,14 @@ def test_kept_pieces_of_an_artifact_make_a_bound_task_whole() -> None:
 
 
 @pytest.mark.parametrize("old", [status(W), status(I, "which?"), chunk("older", append=False)])
-def test_what_a_bound_task_has_left_behind_is_not_heard_again(old: StatusUpdate | ArtifactUpdate) -> None:
+def test_events_that_a_bound_task_has_passed_are_not_applied_again(old: StatusUpdate | ArtifactUpdate) -> None:
     later = replace(bound(W, "newer"), answers=1)
     hand = recovered(later, old)
     assert hand.track.record == replace(later, agent_since=hand.track.record.agent_since)
     assert hand.track.asking.question is None
 
 
-def test_an_agent_that_can_not_be_asked_any_more_has_said_what_it_said() -> None:
+def test_a_kept_webhook_decides_if_the_agent_can_no_longer_be_polled() -> None:
     (outcome,) = recovered(sending(), DONE, uncallable="quinn is not in the fleet").outcomes
     assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "all of it")
     (outcome,) = recovered(sending(), status(C), uncallable="quinn is not in the fleet").outcomes
@@ -127,7 +127,7 @@ def test_an_agent_that_can_not_be_asked_any_more_has_said_what_it_said() -> None
     assert (outcome.kind, outcome.reason) == (OutcomeKind.LOST, "quinn is not in the fleet")
 
 
-def test_a_webhook_turned_away_while_the_reply_is_lost_has_the_task_looked_for() -> None:
+def test_a_refused_webhook_while_the_reply_is_lost_causes_a_search_for_the_task() -> None:
     hand = Hand.begun(push=True)
     hand.tell(SendFailed(error=TimedOut("silent")))
     hand.tell(TurnedAway())

@@ -1,4 +1,4 @@
-"""What an agent says, piece by piece: applied or stale, told to the world, whole or not, and when it is looked at."""
+"""Events of an agent, piece by piece: applied or stale, published, whole or not, and the next poll."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Anything the outside can do to one request, in any order, and the checker agrees with every step.
 
-The agent (``step_agent``) has a truth of its own; the hub's disk may be slow and the hub may be killed. What a
+The agent (``step_agent``) has a task of its own; the hub's disk may be slow and the hub may be killed. At the end
 run breaks off with is finished in peace: then there must be exactly one outcome, and soon.
 """
 
@@ -92,7 +92,7 @@ class StepMachine(People, RuleBasedStateMachine):
     @precondition(lambda self: self.truth is not None and not self.agent.ended)
     @rule(moves=st.lists(st.tuples(st.sampled_from(MOVES), channels), min_size=1, max_size=4), jitter=jitters)
     def agent_moves(self, moves: list[tuple[str, str]], jitter: float) -> None:
-        """It goes on, and each move is heard over some channel at once, or not yet."""
+        """It moves on, and each move is sent over some channel at once, or later."""
         self.jitter = jitter
         for what, heard in moves:
             if not self.agent.ended:
@@ -355,7 +355,7 @@ class StepMachine(People, RuleBasedStateMachine):
         assert len(self.ledger.outcomes) == 1, f"{len(self.ledger.outcomes)} outcomes"
 
 
-def test_whatever_the_outside_does_a_request_is_followed_as_the_checker_says() -> None:
+def test_after_any_signals_in_any_order_the_checker_agrees() -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         StepMachine,
         settings=settings(

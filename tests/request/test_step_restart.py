@@ -1,4 +1,4 @@
-"""What a restart finds on record, and what falls due: limits, grace, questions and reminders, each to the second."""
+"""The state after a restart, and the timers: limits, grace, questions and reminders, each to the second."""
 
 from __future__ import annotations
 

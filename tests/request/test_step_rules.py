@@ -1,4 +1,4 @@
-"""What the values of ``Rules`` change, and how soon a task is polled again."""
+"""The effects of each value of ``Rules``, and the pauses between polls."""
 
 from __future__ import annotations
 

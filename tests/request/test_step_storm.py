@@ -1,7 +1,7 @@
 """Thousands of random interleavings of stream, poll and webhook against ``step`` alone.
 
 The agent here is a script of truth; the weather cuts streams, loses, doubles, delays and reorders
-webhooks and fails polls. Whatever happens: one outcome, the agent's state, its whole text, its cost once.
+webhooks and fails polls. In every order there is one outcome, with the agent's state, its whole text and its cost once.
 """
 
 from __future__ import annotations

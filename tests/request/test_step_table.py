@@ -1,4 +1,4 @@
-"""The table of stages and signals is what a step really does: all that happens is in it, and all of it happens."""
+"""The table of stages and signals equals the behaviour of ``step``: every row occurs, and nothing else does."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Walk:
     chance: random.Random
 
     def __post_init__(self) -> None:
-        # To one request not everything happens, and most of what goes wrong is of one kind: so rare ends are come to.
+        # A request sees only some events, and failures of mostly one kind, so that rare ends occur.
         self.trouble = self.chance.choice(ERRORS)
         self.kinds = set(self.chance.sample(KINDS, self.chance.choice((3, 5, 8, len(KINDS))))) | {Due}
 
@@ -165,7 +165,7 @@ class Walk:
                 mono = max(mono, self.chance.choice((wake_of(track), max(track.timers.values())))) + late
 
     def recovery(self, kept: RequestRecord) -> Recovered:
-        """What a ledger may have kept beside the record."""
+        """Events that a ledger may have kept beside the record."""
         pick = self.chance.choice
         early: tuple[TaskEvent, ...] = (self.event(),) if pick((True, False)) else ()
         uncallable = pick(("", "", "", "", "it left the fleet"))
@@ -198,7 +198,7 @@ RARE: tuple[tuple[Signal, ...], ...] = (
     (STREAMED, *NO_POLL, StreamEnded()),
     (STREAMED, *NO_POLL, PushRegistered(), StreamEnded(error=MethodNotFound()), PushRegistered(error=MethodNotFound())),
 )
-"""What chance seldom comes to: signals after a send has left, the last one at the request's deadline."""
+"""Rare cases: signals after a send has left, the last one at the request's deadline."""
 
 
 def in_doubt(*, push: bool) -> Hand:
@@ -212,7 +212,7 @@ def in_doubt(*, push: bool) -> Hand:
 
 @pytest.fixture(scope="module")
 def moves() -> dict[tuple[Stage, type], set[Stage]]:
-    """What happens to eight hundred requests, the same ones each time; to four thousand in ``make test-whole``."""
+    """The moves of eight hundred requests, the same ones each time; of four thousand in ``make test-whole``."""
     seen: dict[tuple[Stage, type], set[Stage]] = defaultdict(set)
     for seed in dict.fromkeys((*range(scaled(WALKS)), *LATE)):
         for before, kind, after in Walk(random.Random(seed)).go():
@@ -241,13 +241,13 @@ CELLS = [(stage, signal) for stage, row in TRANSITIONS.items() for signal in row
 
 
 @pytest.mark.parametrize(("stage", "signal"), CELLS, ids=lambda part: getattr(part, "__name__", str(part)))
-def test_a_signal_leads_where_the_table_says_and_everywhere_it_says(
+def test_a_signal_leads_to_the_stages_of_the_table_and_to_each_of_them(
     stage: Stage, signal: type, moves: dict[tuple[Stage, type], set[Stage]]
 ) -> None:
     assert moves[stage, signal] == TRANSITIONS[stage][signal].to
 
 
-def test_what_the_table_leaves_out_changes_nothing() -> None:
+def test_a_signal_outside_the_table_changes_nothing() -> None:
     now, left_out = Now(5.0, START), 0
     for seed in range(400):
         walk = Walk(random.Random(seed))

@@ -1,4 +1,4 @@
-"""What the decision keeps of a text, and what it tells when a limit is reached."""
+"""The text that the decision keeps, and the events at a limit."""
 
 from __future__ import annotations
 

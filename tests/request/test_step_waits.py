@@ -1,5 +1,5 @@
-"""Every wait has an end that is told: polls that cannot change, ends that cannot be confirmed, streams without a
-word, first looks, and limits a caller sets."""
+"""Every wait ends with a reason: polls that cannot change, ends that cannot be confirmed, empty streams,
+first polls, and limits of a caller."""
 
 from __future__ import annotations
 
