@@ -164,13 +164,7 @@ async def test_the_agent_for_the_official_kit_follows_the_id_of_a_message(
     message_id: str, configuration: dict[str, bool], kind: str, states: str | None, content: object
 ) -> None:
     message = {"messageId": f"{message_id}-1f", "role": "ROLE_USER", "parts": [{"text": "anything"}]}
-    request = Request(
-        method="POST",
-        url="http://page/a2a/message:send",
-        headers={"content-type": "application/json", "a2a-version": "1.0"},
-        body=dump({"message": message, "configuration": configuration}),
-        limits=Limits(first_byte_s=60.0, total_s=60.0),
-    )
+    request = posted("/a2a/message:send", {"message": message, "configuration": configuration})
     async with in_process(kit_agent("1.0").app()) as transport:
         reply = json.loads((await transport.exchange(request)).body)[kind]
     assert states is None or reply["status"]["state"] in states.split()
@@ -204,13 +198,13 @@ async def test_the_agent_for_the_kit_of_0_3_keeps_its_task_open_and_demands_an_i
 
 
 def rpc(path: str, method: str, message: dict[str, Any]) -> Request:
-    return Request(
-        method="POST",
-        url=f"http://page{path}",
-        headers={"content-type": "application/json", "a2a-version": "1.0"},
-        body=dump({"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}}),
-        limits=Limits(first_byte_s=60.0, total_s=60.0),
-    )
+    return posted(path, {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}})
+
+
+def posted(path: str, body: dict[str, Any]) -> Request:
+    headers = {"content-type": "application/json", "a2a-version": "1.0"}
+    limits = Limits(first_byte_s=60.0, total_s=60.0)
+    return Request(method="POST", url=f"http://page{path}", headers=headers, body=dump(body), limits=limits)
 
 
 def test_the_extra_that_installs_pytest_is_named_where_pytest_is_needed() -> None:

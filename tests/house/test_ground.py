@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -128,14 +127,6 @@ def test_the_workflow_on_a_code_host_runs_the_script_of_each_change_and_nothing_
     steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
     assert [step["run"] for step in steps if "run" in step] == [".ci/run"]
     assert os.access(TOP / ".ci/run", os.X_OK)
-
-
-@pytest.mark.parametrize("form", sorted((TOP / ".github/ISSUE_TEMPLATE").glob("*.yml")), ids=lambda path: path.name)
-def test_a_form_for_issues_can_be_read(form: Path) -> None:
-    read = load(form.read_bytes(), form.name).value
-    if form.name != "config.yml":
-        assert {"name", "description", "body"} <= read.keys()
-        assert {field["type"] for field in read["body"]} <= {"input", "textarea", "dropdown", "checkboxes", "markdown"}
 
 
 def test_the_environment_of_check_app_needs_the_projects_dependencies() -> None:

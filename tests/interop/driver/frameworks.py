@@ -18,8 +18,6 @@ from fleetsim.check.sections import REQUIREMENTS
 RESULTS = INTEROP / "frameworks.json"
 SHOWN = (Verdict.PASS, Verdict.FAIL, Verdict.NOT_TESTED)
 REASON_CHARS_MAX = 240
-UNBROKEN = "\u2011"
-"""A hyphen at which no line ends."""
 
 RELEASED: Mapping[str, str] = {
     "a2a-sdk 0.2.16": "2025-07-21",
@@ -90,15 +88,11 @@ def page() -> str:
         passed, failed, untested = (sum(counts) for counts in zip(*result["sections"].values(), strict=True))
         spoken = f"{dialect.partition('+')[0]} over {'HTTP+JSON' if '+http' in dialect else 'JSON-RPC'}"
         name = " ".join(title.split()[:2])
-        day, counts = RELEASED[name].replace("-", UNBROKEN), (passed, failed, untested, len(result["musts"]))
-        rows.append(f"| [{name}](#{_anchor(title)}) | {day} | {spoken} | {' | '.join(map(str, counts))} |")
+        anchor = re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+        day, counts = RELEASED[name].replace("-", "\u2011"), (passed, failed, untested, len(result["musts"]))
+        rows.append(f"| [{name}](#{anchor}) | {day} | {spoken} | {' | '.join(map(str, counts))} |")
         parts.append("\n".join(_part(title, result)))
     return HEAD + "\n".join(rows) + "\n\n" + "\n\n".join(parts) + "\n"
-
-
-def _anchor(title: str) -> str:
-    kept = "".join(char for char in title.lower() if char.isalnum() or char in " -_")
-    return "-".join(kept.split())
 
 
 def _part(title: str, result: dict[str, Any]) -> Iterator[str]:
@@ -110,9 +104,5 @@ def _part(title: str, result: dict[str, Any]) -> Iterator[str]:
     yield "\nFailed MUSTs:\n" if result["musts"] else "\nNo MUST failed."
     for row, reason in result["musts"].items():
         allowed = " (the text of A2A 0.3 allows this)" if REQUIREMENTS[row].against else ""
-        yield f"- `{row}`{'¹' * (row in OWN_ROWS)} {REQUIREMENTS[row].title}{allowed}: {_as_text(reason)}"
-
-
-def _as_text(reason: str) -> str:
-    """The words of an agent as text: neither markup nor a link."""
-    return "".join(f"\\{char}" if char in "\\`*_[]<>|" else char for char in reason)
+        plain = re.sub(r"([\\`*_\[\]<>|])", r"\\\1", reason)  # an agent's words are no markup
+        yield f"- `{row}`{'¹' * (row in OWN_ROWS)} {REQUIREMENTS[row].title}{allowed}: {plain}"
