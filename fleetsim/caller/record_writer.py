@@ -174,7 +174,7 @@ class RecordWriter:
     # ------------------------------------------------------------------ its outcome
 
     async def close(self, outcome: Outcome) -> bool:
-        """Record the outcome; whether this is the one that decided.
+        """Record the outcome. Returns whether the request had none before.
 
         Raises:
             LedgerBroken: the storage failed for good.

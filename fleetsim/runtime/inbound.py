@@ -88,7 +88,7 @@ class RequestTurn(Protocol):
         ...
 
     async def hold(self, size: int) -> None:
-        """The same, once there is room."""
+        """Reserve room for these bytes, once there is enough."""
         ...
 
 

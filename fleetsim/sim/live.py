@@ -394,7 +394,7 @@ def played(
 
     At a ``rate`` that is not virtual, the hub is on real sockets, and what is under way at the end of the traffic has
     ``settle_s`` of the machine's seconds to end; ``entries`` are then real agents, in place of the scenario's. On
-    virtual time only those of them count that are disabled.
+    virtual time only the disabled ones count.
     ``command`` is what plays it again, unless that is ``fleetsim sim`` of the ``source``. One on virtual time may be
     played ``twice``: both must be the same. ``part`` is of a run in real time.
 

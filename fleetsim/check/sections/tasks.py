@@ -185,7 +185,7 @@ async def timestamps_have_zones(session: Session) -> None:
 
 
 async def _variety(session: Session) -> None:
-    """Make the kinds of tasks whose shapes are worth a look."""
+    """Make tasks of several kinds, so that their shapes can be checked."""
     await session.fixture(finished_task)
     for kind in ("fail", "slow"):
         if kind in session.agent.hints:
