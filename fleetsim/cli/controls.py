@@ -7,7 +7,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 from fleetsim.api.answers import WireExchange
-from fleetsim.api.health import HealthSnapshot, HubMember
 from fleetsim.api.part_rows import read_part_row
 from fleetsim.cli.parts import save_parts
 from fleetsim.client.hub_client import HubClient
@@ -79,9 +78,6 @@ class HubControls(SavingControls):
     async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[WireExchange]:
         return await self._hub.wire_rows(agent=agent, task=task, after=after)
 
-    async def hubs(self) -> Sequence[HubMember]:
-        return await self._hub.hub_rows()
-
     async def text(self, correlation_id: str) -> WholeText:
         track = await self._hub.tracker.find_track(correlation_id)
         if track is not None and (question := track.question) is not None:
@@ -132,9 +128,6 @@ class AttachedControls(SavingControls):
 
     async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[WireExchange]:
         return await self._hub.wire(agent=agent or None, task=task or None, after=after)
-
-    async def hubs(self) -> Sequence[HubMember]:
-        return (await self._hub.read(HealthSnapshot, "/health")).hubs or ()
 
     async def text(self, correlation_id: str) -> WholeText:
         row = await self._hub.task(correlation_id)

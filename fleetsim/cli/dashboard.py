@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from io import TextIOWrapper
@@ -29,9 +29,9 @@ from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import options_given, way_options
 from fleetsim.cli.render import LOG_FORMAT
 from fleetsim.client.hub_client import KEY_VARIABLE, HubClient
-from fleetsim.client.hub_events import HubEvents
 from fleetsim.dashboard.controls import Controls
-from fleetsim.events.log import KEEP_MAX
+from fleetsim.events.request import Event
+from fleetsim.hub.current import CurrentState
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.state import StateDir, state_path
 from fleetsim.model.errors import AuthRefused, ConfigError
@@ -63,33 +63,38 @@ def in_background() -> bool:
         return False
 
 
-@asynccontextmanager
-async def live_feed(hub: Hub) -> AsyncIterator[LiveFeed]:
-    """The events of the hub, and of the hubs that share its ledger, after those of earlier runs."""
-    from fleetsim.dashboard.feed import LiveFeed
+class OwnSource:
+    """The hub of this process, and the events of the hubs that share its ledger."""
 
-    async with hub.events.subscribe(after_seq=0, keep_max=KEEP_MAX, journaled=True) as heard:
-        last = await hub.ledger.last_seq()
-        yield LiveFeed(heard, past=await hub.ledger.events(after_seq=max(0, last - KEEP_MAX), limit=KEEP_MAX))
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self.state = CurrentState(hub).whole
+
+    async def events(self, *, after: int) -> AsyncGenerator[Event, None]:
+        async with self._hub.events.subscribe(after_seq=after, journaled=True) as heard:
+            while (batch := await heard.next_batch()) and not heard.dropped:
+                for event in batch:
+                    yield event
 
 
 async def show(hub: Hub, *, title: str, note: str = "", plain: bool = False, read_only: bool = False) -> None:
-    """Draw the hub until the person quits, beginning with what the ledger remembers; ``note`` is for the tabs' row."""
+    """Draw the hub until the person quits; ``note`` is for the tabs' row."""
     from fleetsim.dashboard.app import FleetApp
+    from fleetsim.dashboard.feed import HubFeed
     from fleetsim.dashboard.settings import read_settings, settings_folder
 
-    async with live_feed(hub) as feed:
-        app = FleetApp(
-            feed,
-            HubControls(hub),
-            clock=hub.runtime.clock,
-            title=title,
-            note=note,
-            ascii=plain,
-            read_only=read_only,
-            settings=read_settings(settings_folder(os.environ)),
-        )
-        await app.run_async()
+    source = OwnSource(hub)
+    app = FleetApp(
+        HubFeed(lambda: source),
+        HubControls(hub),
+        clock=hub.runtime.clock,
+        title=title,
+        note=note,
+        ascii=plain,
+        read_only=read_only,
+        settings=read_settings(settings_folder(os.environ)),
+    )
+    await app.run_async()
 
 
 class _OwnersLog(RotatingFileHandler):
@@ -131,7 +136,6 @@ def _own_log(common: CommonOptions) -> Iterator[None]:
 
 
 if TYPE_CHECKING:
-    from fleetsim.dashboard.feed import LiveFeed
     from fleetsim.dashboard.playback import Playback
 
 SPEED_MAX = 1e6
@@ -198,7 +202,7 @@ def dashboard(
     fleetsim dashboard --serve                                any of these in a browser
 
     It shows the same screens as `fleetsim up`, and any number of them may be open. After a lost connection it connects
-    again and shows the events that it missed. With an agent's key it shows that agent's requests only.
+    again. With an agent's key it shows that agent's requests only.
 
     Of a recording: space stops and continues, + and - change the speed, [ and ] go back and forward, J jumps to a
     moment (14:00, 2h30m, start, end), 6 opens the scenario. `fleetsim sim NAME --record run.jsonl` and `fleetsim
@@ -304,19 +308,22 @@ async def _attached(
 async def _attach(common: CommonOptions, url: str | None, *, key_env: str | None, way: WayOut, read_only: bool) -> None:
     """Draw the hub until the person quits. Raises as ``_attached``, and ConfigError if there is no terminal."""
     from fleetsim.dashboard.app import FleetApp
-    from fleetsim.dashboard.feed import AttachedFeed
+    from fleetsim.dashboard.feed import AttachedSource, HubFeed
     from fleetsim.dashboard.settings import read_settings, settings_folder
 
     if not has_terminal():
         raise ConfigError("the dashboard needs a terminal", hint="`fleetsim health` prints the state of the fleet")
     settings = read_settings(settings_folder(os.environ))
     async with _attached(common, url, key_env=key_env, way=way) as (runtime, client, hub, about):
-        events = HubEvents(client, after=max(0, about.last_seq - KEEP_MAX))
+
+        def source() -> AttachedSource | None:
+            return AttachedSource(found) if (found := client()) else None
+
         title = hub.url.partition("://")[2]
         if about.agent is not None:
             title += f" as {one_line(about.agent, 64)}"
         app = FleetApp(
-            AttachedFeed(events),
+            HubFeed(source),
             AttachedControls(client),
             clock=runtime.clock,
             title=title,

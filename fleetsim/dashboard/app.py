@@ -6,7 +6,6 @@ The screen is a function of the events: the dashboard calls no other part of fle
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -20,7 +19,6 @@ from textual.app import ComposeResult
 from textual.widgets import ContentSwitcher, Input, TextArea
 from textual.worker import Worker, WorkerState
 
-from fleetsim.api.health import HubMember
 from fleetsim.dashboard import chrome
 from fleetsim.dashboard.action_app import ActionApp
 from fleetsim.dashboard.actions import LIST, SCREENS, character_of
@@ -45,6 +43,7 @@ from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.dashboard.view_tasks import TaskDetail
 from fleetsim.dashboard.visits import Visit, Visits
 from fleetsim.dashboard.widgets import Grid, Lines
+from fleetsim.events.fleet import StateRead
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.optional import load
 from fleetsim.model.text import neutralise, one_line
@@ -54,7 +53,6 @@ log = logging.getLogger(__name__)
 
 DRAWS_PER_S = 4
 SAID_S = 8.0
-HUBS_EVERY_S = 1.0
 NOTE_S = 20.0
 """Seconds that a message, and the note at the start, stay in the status line."""
 WHOLE_MAX = 4
@@ -107,12 +105,7 @@ class FleetApp(ActionApp):
         self._message: tuple[Text, datetime | None] = (BLANK, None)
         self._waiting: set[str] = set()
         self._waiting_known = False
-        self._lost = 0
         self._failed: dict[str, str] = {}
-        self.hubs: Sequence[HubMember] = ()
-        """The hubs that share the ledger, as the health of the API has them."""
-        self.hubs_problem = ""
-        """The reason why ``hubs`` are old."""
         self._draws_soon = False
         self._filter_before = ""
         self._under_way: set[str] = set()
@@ -178,13 +171,12 @@ class FleetApp(ActionApp):
             async for batch in self._feed:
                 if self.link.state is not LinkState.LIVE:
                     self.link = Link(LinkState.LIVE, self._clock.now())
-                    self.look_for_hubs()
                 if self._feed.restarts != self._restarts:
-                    self._begin_anew(self._feed.restarts)
-                if self._feed.dropped > self._lost:
-                    self._lost = self._feed.dropped
-                    self._builder.lost_events()
+                    self._restarts, self._builder = self._feed.restarts, self._new_builder()
+                    self._begin_anew()
                 self._builder.fold_all(batch)
+                if any(isinstance(event, StateRead) and event.whole for event in batch):
+                    self._begin_anew()
         except (FleetsimError, OSError) as error:
             self.link = Link(LinkState.LOST, self._clock.now(), one_line(str(error)))
         else:
@@ -192,28 +184,10 @@ class FleetApp(ActionApp):
         finally:
             self._listening = False
 
-    def _begin_anew(self, restarts: int) -> None:
-        """Drop the earlier events: the recording plays from its start again, or another hub runs."""
-        self._restarts, self._builder = restarts, self._new_builder()
-        self.look_for_hubs()
+    def _begin_anew(self) -> None:
+        """The recording plays from its start again, or the hub's state was read again."""
         for pane in self.panes.values():
             pane.begin_anew()
-
-    def look_for_hubs(self) -> None:
-        """Keep ``hubs`` current while their panel is open. A hub with a ledger of its own is asked once."""
-        self.run_worker(self._follow_hubs(), name="hubs", group="hubs", exclusive=True, exit_on_error=False)
-
-    async def _follow_hubs(self) -> None:
-        while True:
-            if self.link.state is LinkState.LIVE and self.pane.NAME is ScreenName.FLEET:
-                try:
-                    self.hubs, self.hubs_problem = await self.controls.hubs(), ""
-                    if not self.hubs:
-                        return
-                except FleetsimError as error:
-                    self.hubs_problem = one_line(str(error), 200)
-                self.draw_soon()
-            await asyncio.sleep(HUBS_EVERY_S)
 
     # Drawing
 
@@ -282,7 +256,7 @@ class FleetApp(ActionApp):
 
     def _state_line(self, view: View) -> Text:
         if self.playback is None or self.link.old:
-            stopping = view.stopping and not self.hubs  # the event may be that of another hub
+            stopping = view.stopping and not view.hubs  # the event may be that of another hub
             return chrome.link_line(self.link, self._clock.now(), stopping=stopping)
         return chrome.playback_line(self.playback)
 
@@ -320,8 +294,6 @@ class FleetApp(ActionApp):
             pieces.append(line((f"{len(marked)} marked", Tone.ACCENT), ("  u clears", MUTED)))
         if pane.main.order is not None:
             pieces.append(line(("sort ", MUTED), f"{pane.main.order.name} {'▼' if pane.main.order.reverse else '▲'}"))
-        if self._feed.dropped:
-            pieces.append(line((f"{self._feed.dropped:,} events dropped", Tone.WARN)))
         if view.began_at is not None:  # else its figures are not known yet
             pieces += [line((piece, MUTED)) for piece in pane.status(view).split("   ")]
         return line(" ", fitted(pieces, self.size.width - 2, gap=3))

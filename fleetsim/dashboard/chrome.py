@@ -82,7 +82,7 @@ class Link:
 
 
 _LINKS = {
-    LinkState.WAITING: ("◐", "WAITING", Tone.WARN),
+    LinkState.WAITING: ("◐", "LOADING", Tone.WARN),
     LinkState.LIVE: ("●", "LIVE", Tone.GOOD),
     LinkState.STALE: ("◐", "STALE", Tone.WARN),
     LinkState.LOST: ("○", "LOST", Tone.BAD),
@@ -109,7 +109,7 @@ def no_rows(link: Link, now: datetime, rows: Sequence[object], empty: Sequence[T
         return [line(("No row passes the filter.", STRONG)), line(("esc", Tone.PRIMARY), (" clears it", MUTED))]
     if link.state is LinkState.WAITING:
         reason = [line((f"{link.why}; it is tried again", Tone.WARN))] if link.why else []
-        return [line(link_line(link, now), (" for the first event", MUTED)), *reason]
+        return [line(link_line(link, now), (" the state of the hub", MUTED)), *reason]
     if link.old:
         reason = [line((link.why, MUTED))] if link.why else []
         return [line(link_line(link, now), " ", ("there was no row when the connection broke", MUTED)), *reason]

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fleetsim.api.answers import WireExchange
-from fleetsim.api.health import HubMember
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.parts import ListedPart
 
@@ -57,10 +56,6 @@ class Controls:
     async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[WireExchange]:
         """The exchanges with an agent or about a request after a number, oldest first, as the API has them."""
         raise FleetsimError("a recording has no wire log")
-
-    async def hubs(self) -> Sequence[HubMember]:
-        """The hubs that share the ledger, as the API's health has them; none if the ledger belongs to one hub."""
-        return ()
 
     async def save(self, correlation_id: str, indexes: Sequence[int], folder: str) -> Mapping[int, str]:
         """Save these files and data of the answer in the folder; returns the path of each."""

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, suppress
+from typing import Protocol
 
-from fleetsim.client.hub_events import HubEvents
+from fleetsim.api.state import HubState
+from fleetsim.client.hub_client import HubClient
+from fleetsim.events.fleet import StateRead
 from fleetsim.events.request import Event
 from fleetsim.events.wire import from_wire
-from fleetsim.model.errors import FleetsimError
+from fleetsim.model.errors import FleetsimError, HttpRefused, NotAccepting, TransportError
 from fleetsim.runtime.workers import Workers
 
 BATCH_MAX = 1_000
 PAUSE_S = 0.03
 """Seconds of pause after a batch, so that the events of a busy hub arrive in batches."""
+RECONNECT_S = 1.0
+LOOK_S, IDLE_LOOK_S = 1.0, 5.0
+"""Seconds between two looks at the figures of a hub, with and without events."""
+_DROPPED = "events.dropped"
 
 
 class EventFeed(Protocol):
     """Batches of events in order."""
-
-    @property
-    def dropped(self) -> int:
-        """Events that this slow reader lost."""
-        ...
 
     @property
     def lost(self) -> str:
@@ -38,77 +40,98 @@ class EventFeed(Protocol):
     def __aiter__(self) -> AsyncIterator[Sequence[Event]]: ...
 
 
-class LogReader(Protocol):
-    """A reader of a running hub's event log (``caller.event_log.Subscription`` is one)."""
+class StateSource(Protocol):
+    """A hub whose state and events can be read."""
 
-    dropped: int
+    async def state(self, *, requests: bool = True) -> HubState:
+        """The state; without ``requests`` those, their questions and the newest events are missing."""
+        ...
 
-    async def next_batch(self, limit: int = BATCH_MAX) -> tuple[Event, ...]:
-        """Wait for at least one event."""
+    def events(self, *, after: int) -> AsyncGenerator[Event, None]:
+        """The events after a number. The end means that some are missing, or that the hub stops."""
         ...
 
 
-class LiveFeed:
-    """The events of a hub in this process, after the events of earlier runs from its ledger (``past``).
+class AttachedSource:
+    """A hub in another process."""
 
-    The iteration ends when it is cancelled. An event that is in both occurs once.
+    def __init__(self, hub: HubClient) -> None:
+        self._hub = hub
+        self.state = hub.state
+
+    async def events(self, *, after: int) -> AsyncGenerator[Event, None]:
+        async with aclosing(self._hub.events(after=after)) as rows:
+            async for row in rows:
+                if row["topic"] == _DROPPED:
+                    return
+                if event := from_wire(row):
+                    yield event
+
+
+class HubFeed:
+    """The state of a hub, then the events after it; and its state without requests from time to time, for the figures.
+
+    ``connect`` returns a source for each connection, or None while no hub runs: a hub may restart at another address.
+    After a lost connection, and after events that are missing, the feed begins with the state again. A refusal that a
+    retry cannot change (a wrong key) ends the iteration.
     """
 
-    lost = ""
     restarts = 0
 
-    def __init__(self, source: LogReader, *, past: Sequence[Event] = ()) -> None:
-        self._source = source
-        self._past = tuple(past)
-
-    @property
-    def dropped(self) -> int:
-        return self._source.dropped
+    def __init__(self, connect: Callable[[], StateSource | None]) -> None:
+        self._connect = connect
+        self._waiting: asyncio.Queue[Event | FleetsimError] = asyncio.Queue(BATCH_MAX)
+        self._idle_s = 0.0
+        self.lost = ""
 
     async def __aiter__(self) -> AsyncIterator[Sequence[Event]]:
-        past, self._past = self._past, ()
-        for at in range(0, len(past), BATCH_MAX):
-            yield past[at : at + BATCH_MAX]
-            await asyncio.sleep(0)
-        last = past[-1].seq if past else -1
-        while True:
-            batch = await self._source.next_batch(BATCH_MAX)
-            yield batch if batch[0].seq > last else tuple(event for event in batch if event.seq > last)
-            await asyncio.sleep(PAUSE_S)
-
-
-class AttachedFeed:
-    """The events of a hub in another process, as its API sends them. A lost connection is opened again."""
-
-    dropped = 0
-
-    def __init__(self, source: HubEvents) -> None:
-        self._source = source
-        self._rows: asyncio.Queue[Mapping[str, Any] | FleetsimError] = asyncio.Queue(BATCH_MAX)
-
-    @property
-    def lost(self) -> str:
-        return self._source.lost
-
-    @property
-    def restarts(self) -> int:
-        return self._source.restarts
-
-    async def __aiter__(self) -> AsyncIterator[Sequence[Event]]:
-        async with Workers("attached feed") as workers:
+        async with Workers("feed") as workers:
             workers.start(self._read(), name="read")
             while True:
-                rows = [await self._rows.get()]
-                while len(rows) < BATCH_MAX and not self._rows.empty():
-                    rows.append(self._rows.get_nowait())
-                yield tuple(event for row in rows if not isinstance(row, FleetsimError) and (event := from_wire(row)))
-                if isinstance(rows[-1], FleetsimError):
-                    raise rows[-1]
+                heard = [await self._waiting.get()]
+                while len(heard) < BATCH_MAX and not self._waiting.empty():
+                    heard.append(self._waiting.get_nowait())
+                yield tuple(event for event in heard if isinstance(event, Event))
+                if isinstance(heard[-1], FleetsimError):
+                    raise heard[-1]
                 await asyncio.sleep(PAUSE_S)
 
     async def _read(self) -> None:
-        try:
-            async for row in self._source:
-                await self._rows.put(row)
-        except FleetsimError as error:
-            await self._rows.put(error)
+        while True:
+            try:
+                source = self._connect()
+                if source is not None:
+                    await self._follow(source)
+                self.lost = "the hub closed the connection" if source else "no hub is running"
+            except FleetsimError as error:
+                passing = isinstance(error, TransportError | NotAccepting) or (
+                    isinstance(error, HttpRefused) and (error.status >= 500 or error.status == 429)
+                )
+                if not passing:
+                    await self._waiting.put(error)
+                    return
+                self.lost = str(error)
+            await asyncio.sleep(RECONNECT_S)
+
+    async def _follow(self, source: StateSource) -> None:
+        state = await source.state()
+        await self._waiting.put(StateRead.of(state))
+        self.lost = ""
+        async with Workers("figures") as workers, aclosing(source.events(after=state.seq)) as events:
+            workers.start(self._look(source), name="look")
+            async for event in events:
+                self._idle_s = IDLE_LOOK_S
+                await self._waiting.put(event)
+
+    async def _look(self, source: StateSource) -> None:
+        """Read the figures again, after events soon. A hub that needs long for them is asked less often."""
+        loop, took_s = asyncio.get_running_loop(), 0.0
+        while True:
+            await asyncio.sleep(max(LOOK_S, 20 * took_s))
+            self._idle_s += LOOK_S
+            if self._idle_s < IDLE_LOOK_S:
+                continue
+            self._idle_s, began_s = 0.0, loop.time()
+            with suppress(FleetsimError):  # the reader of the events reports a hub that is gone
+                await self._waiting.put(StateRead.of(await source.state(requests=False), whole=False))
+            took_s = loop.time() - began_s

@@ -9,11 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from fleetsim.events.wire import from_iso
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.text import one_line
+
+T = TypeVar("T")
 
 NAMES_MAX = 200
 """Entries read from a list in a payload."""
@@ -65,3 +69,19 @@ def lines(values: Sequence[str], limit: int = 100) -> tuple[str, ...]:
 def parts(listed: Sequence[ListedPart]) -> tuple[str, ...]:
     """A list of files and data as safe lines: name, type, and size or address."""
     return tuple(str(part) for part in listed[:NAMES_MAX])
+
+
+def harmless(value: T) -> T:
+    """A struct of the hub whose texts may be shown on a terminal, each as one line."""
+    return msgspec.convert(_lines(msgspec.to_builtins(value)), type(value))
+
+
+def _lines(value: Any) -> Any:
+    match value:
+        case str():
+            return one_line(value, 300)
+        case dict():
+            return {_lines(key): _lines(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_lines(item) for item in value]
+    return value

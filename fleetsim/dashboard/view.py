@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
-from fleetsim.api.health import HealthWord
-from fleetsim.api.state import OutcomeStats
+from fleetsim.api.health import HealthWord, HubMember
+from fleetsim.api.state import FleetFigures, HubState, OutcomeStats
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH, at_most, moment
 from fleetsim.dashboard.view_ceremonies import CeremonyFold, CeremonyView
@@ -26,6 +26,7 @@ from fleetsim.dashboard.view_tasks import TaskDetail, TaskFold, TaskRow
 from fleetsim.events import fleet as fleet_events
 from fleetsim.events import request as events
 from fleetsim.events.request import Event, Excerpt, Level
+from fleetsim.events.wire import from_wire, of_row
 from fleetsim.health.trend import DAY_S, span_for
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.text import neutralise, one_line
@@ -38,7 +39,7 @@ T = TypeVar("T")
 EVENTS_MAX = 20_000
 """The newest events stay in memory. Only visible events are formatted."""
 SETTLED_MAX = 100
-OPEN_MAX = 1_000
+OPEN_MAX = 12_000
 FAULTS_MAX = 20
 VETO = "veto"
 RECENT_MAX = 100
@@ -103,7 +104,6 @@ class Counters:
     working: int = 0
     submitted: int = 0
     waiting: int = 0
-    finished: int = 0
     errors_5m: int = 0
     figures: OutcomeStats = field(default_factory=OutcomeStats)
     trend: tuple[tuple[int, int], ...] = ()
@@ -122,6 +122,8 @@ class View:
 
     now: datetime
     began_at: datetime | None = None
+    window_from: datetime | None = None
+    """The beginning of the outcomes in the figures; None is ``began_at``."""
     last_at: datetime | None = None
     stopping: bool = False
     config_error: str = ""
@@ -140,13 +142,16 @@ class View:
     ceremonies: tuple[CeremonyView, ...] = ()
     notices: tuple[NoticeRow, ...] = ()
     events: tuple[Event, ...] = ()
+    hubs: tuple[HubMember, ...] = ()
+    """The hubs that share the ledger."""
     scenario: object | None = None
     """The recorded run, in the form of the screen that shows it."""
 
     @property
     def window(self) -> str:
-        """The span of the shares, latencies and costs: 24 hours, or less if the first event is younger."""
-        return at_most(min(DAY_S, (self.now - (self.began_at or self.now)).total_seconds()))
+        """The span of the shares, latencies and costs: 24 hours, or less if the hub is younger."""
+        began_at = self.window_from or self.began_at or self.now
+        return at_most(min(DAY_S, (self.now - began_at).total_seconds()))
 
     @property
     def beginning(self) -> str:
@@ -195,6 +200,18 @@ class InboxFold:
         )
         self.open[key] = row
         return row
+
+    def take(self, state: HubState) -> None:
+        """Set the open questions and veto windows to those of the hub."""
+        self.open.clear()
+        self._vetoes.clear()
+        for row in state.questions:
+            if isinstance(asked := of_row(events.QuestionAsked, row, row["askedAt"]), events.QuestionAsked):
+                self.asked(asked)
+        for row in state.vetoes:
+            opened = of_row(events.VetoWindowMoved, {**row, "decision": "open"}, state.at)
+            if isinstance(opened, events.VetoWindowMoved):
+                self.veto(opened)
 
     def settle(self, question_id: str, at: datetime, decision: str, by: str = "") -> None:
         """Close the question if it is open."""
@@ -253,11 +270,17 @@ class ViewBuilder:
 
     def __init__(self, run: RunFold | None = None) -> None:
         self.version = 0
+        self._run = run
+        self._faults: dict[str, None] = {}
+        self._made: dict[str, object] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget the hub."""
         self._tasks = TaskFold()
         self._fleet = FleetFold()
         self._inbox = InboxFold()
         self._ceremonies = CeremonyFold()
-        self._run = run
         self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self._listed: tuple[Event, ...] | None = ()
         self._seen = 0
@@ -269,8 +292,8 @@ class ViewBuilder:
         self._stopping = self._configured = False
         self._config_errors: dict[str, str] = {}
         self._storage = ""
-        self._faults: dict[str, None] = {}
-        self._made: dict[str, object] = {}
+        self._figures: FleetFigures | None = None
+        self._hubs: tuple[HubMember, ...] = ()
         tasks, fleet, ceremonies, inbox = self._tasks, self._fleet, self._ceremonies, self._inbox
         self._handlers: Mapping[type[Event], tuple[Callable[[Any], object], ...]] = {
             events.RequestAccepted: (fleet.meet, tasks.request),
@@ -306,6 +329,7 @@ class ViewBuilder:
             fleet_events.ConfigRejected: (self._config_rejected,),
             fleet_events.StorageFailed: (self._storage_failed,),
             fleet_events.StorageRecovered: (self._storage_recovered,),
+            fleet_events.StateRead: (self._state_read,),
             fleet_events.HubStarted: (self._hub_moved,),
             fleet_events.HubStopping: (self._hub_moved,),
             scenario_events.HealthLooked: (fleet.health_looked,),
@@ -318,7 +342,7 @@ class ViewBuilder:
     def fold(self, event: Event) -> None:
         """Take one event. An event without a handler only joins the list of events."""
         self.version += 1
-        if type(event) not in scenario_events.UNLISTED:
+        if type(event) not in scenario_events.UNLISTED and not isinstance(event, fleet_events.StateRead):
             self._list(event)
         of_run = () if self._run is None else (self._run.fold,)
         for handle in (*of_run, *self._handlers.get(type(event), ())):
@@ -354,13 +378,31 @@ class ViewBuilder:
         if event.level is Level.ERROR:
             self._errors.append(event.at)
 
+    def _state_read(self, event: fleet_events.StateRead) -> None:
+        """Begin with the hub's state, or renew what has no event of its own. Events before it only give timelines."""
+        state = event.state
+        if event.whole:
+            self._begin()
+            self.fold_all(filter(None, map(from_wire, state.events)))
+            self._began_at = self._began_at or state.at
+            self._recent.clear()
+            ended = self._tasks.take(state.open, state.recent)
+            self._recent.extendleft(ended)
+            self._inbox.take(state)
+            self._ceremonies.take_runs(state.runs)
+        self._fleet.take(state)
+        listed = fleet_events.CeremoniesLoaded(at=state.at, ceremonies=state.ceremonies, errors=state.ceremony_errors)
+        self._ceremonies.loaded(listed)
+        self._figures, self._hubs = state.figures, msgspec.convert(state.hubs, tuple[HubMember, ...])
+        self._configured, self._stopping, self._storage = True, state.stopping, one_line(state.storage, 400)
+        self._config_errors = {problem: one_line(problem, 400) for problem in state.rejected}
+
     def _outcome(self, event: events.OutcomeDecided) -> None:
         row = self._tasks.outcome(event)
-        if row is None:
-            return
-        self._recent.appendleft(row)
         self._inbox.withdraw(event.correlation_id, event.at)
-        self._fleet.outcome(event)
+        if row is not None:
+            self._recent.appendleft(row)
+            self._fleet.outcome(event)
 
     def _asked(self, event: events.QuestionAsked) -> None:
         if row := self._inbox.asked(event):
@@ -433,11 +475,6 @@ class ViewBuilder:
         self._stopping = isinstance(event, fleet_events.HubStopping)
         self._storage = ""
 
-    def lost_events(self) -> None:
-        """The feed lost events."""
-        self._tasks.lost_events()
-        self.version += 1
-
     def detail(self, correlation_id: str) -> TaskDetail | None:
         return self._tasks.detail(correlation_id)
 
@@ -449,7 +486,7 @@ class ViewBuilder:
             self._errors.popleft()
         tasks, fleet, ceremonies = self._tasks, self._fleet, self._ceremonies
         rows: tuple[TaskRow, ...] = self._rows("tasks", tasks.rows, ())
-        questions = tuple(self._inbox.open.values())
+        questions, told = tuple(self._inbox.open.values()), self._figures
         span, span_s = span_for((now - self._began_at).total_seconds() if self._began_at else 0.0)
         agents: tuple[AgentRow, ...] = self._rows(
             "agents", lambda: fleet.rows(now, span_s, tasks.at_work, exact=exact), ()
@@ -461,11 +498,10 @@ class ViewBuilder:
             working=sum(running for running, _ in tasks.at_work.values()) - tasks.submitted,
             submitted=tasks.submitted,
             waiting=len(questions),
-            finished=tasks.finished,
-            errors_5m=len(self._errors),
+            errors_5m=told.errors_5m if told else len(self._errors),
             figures=fleet.total,
             trend=fleet.cells,
-            span=span,
+            span=told.span if told else span,
             push_ok=fleet.pushes.get("ok", 0),
             push_again=fleet.pushes.get("again", 0),
             push_refused=fleet.pushes.get("refused", 0),
@@ -476,6 +512,7 @@ class ViewBuilder:
         return View(
             now=now,
             began_at=self._began_at,
+            window_from=told.window_from if told else None,
             last_at=self._last_at,
             stopping=self._stopping,
             configured=self._configured,
@@ -492,6 +529,7 @@ class ViewBuilder:
             ceremonies=self._rows("ceremonies", ceremonies.rows, ()),
             notices=tuple(self._notices),
             events=self._listed,
+            hubs=self._hubs,
             scenario=self._rows("figures of the run", lambda: self._run and self._run.snapshot(now), None),
             faults=tuple(self._faults),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -119,24 +119,22 @@ class CeremonyFold:
     def _recall(ceremony: _Ceremony) -> None:
         """The last run before this screen opened, from the list."""
         last = ceremony.facts.get("lastRun")
-        if ceremony.runs or not isinstance(last, Mapping):
-            return
-        at = read.moment(last, "scheduledAt")
-        status = read.text(last, "status", 20)
-        if at is None or not status:
-            return
-        began, ended = read.moment(last, "startedAt"), read.moment(last, "endedAt")
-        ms = int((ended - began).total_seconds() * 1000) if began and ended else None
-        run = RunRow(
-            run_id=read.text(last, "runId"),
-            at=at,
-            trigger=read.text(last, "trigger", 20) or "cron",
-            status=status,
-            duration_ms=ms,
-            error=read.text(last, "error", 300),
-            children=read.names(last, "correlationIds"),
-        )
-        ceremony.runs.append(run)
+        if not ceremony.runs and isinstance(last, Mapping) and (run := _run(last)):
+            ceremony.runs.append(run)
+
+    def take_runs(self, runs: Sequence[Mapping[str, Any]]) -> None:
+        """Set the runs to those of the hub, newest first; the ceremonies are listed after it."""
+        self.missed = self.skipped = 0
+        self._all.clear()
+        for facts in runs:
+            ceremony, run = self._of(read.text(facts, "ceremonyId")), _run(facts)
+            if ceremony is not None and run is not None and len(ceremony.runs) < RUNS_MAX:
+                ceremony.runs.append(run)
+                ceremony.ok += run.status == "success"
+                ceremony.failed += run.status in _FAILED
+                slots = read.count(facts, "count") or 1
+                self.missed += slots if run.status == "missed" else 0
+                self.skipped += slots if run.status == "skipped" else 0
 
     def broken_paths(self) -> frozenset[str]:
         """The rejected files."""
@@ -149,7 +147,7 @@ class CeremonyFold:
 
     def fired(self, event: CeremonyFired) -> None:
         ceremony = self._of(event.ceremony_id)
-        if ceremony is None:
+        if ceremony is None or any(run.run_id == event.run_id for run in ceremony.runs):
             return
         run = RunRow(
             run_id=one_line(event.run_id) or f"seq-{event.seq}",
@@ -166,6 +164,8 @@ class CeremonyFold:
         if ceremony is None:
             return
         run_id = one_line(event.run_id)
+        if any(run.run_id == run_id and run.status != "running" for run in ceremony.runs):
+            return
         status = one_line(event.status, 20) or "failure"
         ceremony.ok += status == "success"
         ceremony.failed += status in _FAILED
@@ -194,10 +194,12 @@ class CeremonyFold:
         ceremony = self._of(event.ceremony_id)
         if ceremony is None:
             return
+        at, why = event.scheduled_at or event.at, one_line(event.why, 300)
+        if any((run.at, run.status) == (at, status) for run in ceremony.runs):
+            return
         slots = min(max(1, event.count), 1_000_000)
         self.missed += slots if status == "missed" else 0
         self.skipped += slots if status == "skipped" else 0
-        at, why = event.scheduled_at or event.at, one_line(event.why, 300)
         ceremony.runs.appendleft(RunRow(run_id=f"seq-{event.seq}", at=at, trigger="cron", status=status, error=why))
         self._next(ceremony, event)
 
@@ -215,6 +217,24 @@ class CeremonyFold:
                 rows.append(_row(f"error-{at}", _Ceremony(), name=name, path=path, error=error))
             self._rows = tuple(sorted(rows, key=_soonest_first))
         return self._rows
+
+
+def _run(facts: Mapping[str, Any]) -> RunRow | None:
+    """One run as the API has it; None if a fact is missing."""
+    at, status = read.moment(facts, "scheduledAt"), read.text(facts, "status", 20)
+    if at is None or not status:
+        return None
+    began, ended = read.moment(facts, "startedAt"), read.moment(facts, "endedAt")
+    return RunRow(
+        run_id=read.text(facts, "runId"),
+        at=at,
+        trigger=read.text(facts, "trigger", 20) or "cron",
+        status=status,
+        duration_ms=int((ended - began).total_seconds() * 1000) if began and ended else None,
+        lateness_ms=read.count(facts, "latenessMs"),
+        error=read.text(facts, "error", 300),
+        children=read.names(facts, "correlationIds"),
+    )
 
 
 def _soonest_first(row: CeremonyView) -> tuple[int, float, str]:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace as with_members
 
 from fleetsim.api.health import HealthWord
-from fleetsim.api.state import CardFacts, OutcomeStats, TrendCount
+from fleetsim.api.state import AgentState, CardFacts, FleetFigures, HubState, OutcomeStats, TrendCount
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH_ORDER
 from fleetsim.events import fleet as fleet_events
@@ -81,6 +81,9 @@ class _Agent:
     why: str = ""
     since: datetime | None = None
     breaker_until: datetime | None = None
+    told: AgentState | None = None
+    shown: AgentState = field(default_factory=lambda: AgentState(name="", health=""))
+    """The agent in the hub's state, which has the figures; ``shown`` without what a terminal may not get."""
 
 
 class FleetFold:
@@ -90,6 +93,7 @@ class FleetFold:
         self._agents: dict[str, _Agent] = {}
         self._health = FleetHealth()
         self._webhooks = WebhookNotes()
+        self._told: FleetFigures | None = None
         self.total = OutcomeStats()
         self.cells: tuple[TrendCount, ...] = ()
         self.pushes: Mapping[str, int] = {}
@@ -114,6 +118,24 @@ class FleetFold:
         """The row of an agent, made at its first event; the agent need not be in agents.yaml."""
         known = self._agents.get(one_line(event.agent, 100)) if event.agent else None
         return known or self._of(event)
+
+    def take(self, state: HubState) -> None:
+        """Set the agents to those of the hub; from now on the hub has the figures."""
+        self._changes += 1
+        self._told = state.figures
+        known, self._agents = self._agents, {}
+        for told in state.agents[:AGENTS_MAX]:
+            name = one_line(told.name, 100)
+            agent = self._agents[name] = known.get(name) or _Agent(name, state.at)
+            if agent.told != told:
+                agent.told, agent.shown = told, read.harmless(told)
+            shown, changes = agent.shown, {"changed_at": agent.card.changed_at, "changes": agent.card.changes}
+            error = _without_address(shown.card.error, shown.card.url)
+            agent.card = with_members(shown.card, error=error, **changes)
+            agent.health, agent.since = _WORDS.get(shown.health, HealthWord.UNKNOWN), shown.since
+            agent.why, agent.breaker_until = _without_address(shown.why, shown.card.url), shown.breaker_until
+            self._webhooks.states[name] = _PUSH.get(shown.push, PushState.UNKNOWN)
+        self._judged.clear()
 
     def config(self, event: fleet_events.ConfigLoaded) -> None:
         """Set the agents of the fleet. Agents that left the file leave the screen.
@@ -208,16 +230,18 @@ class FleetFold:
         self._of(event)
 
     def outcome(self, event: events.OutcomeDecided) -> None:
+        """Count an outcome, unless the hub has the figures."""
         self._of(event)
         told = event.outcome
-        outcome = with_members(
-            told,
-            skill=one_line(told.skill, 100),
-            system_actor=one_line(told.system_actor, 100),
-            ended_at=event.at,  # the screen's clock is that of the events
-            reason=one_line(told.reason, 500),
-        )
-        self._health.fold(outcome)
+        if self._told is None:
+            outcome = with_members(
+                told,
+                skill=one_line(told.skill, 100),
+                system_actor=one_line(told.system_actor, 100),
+                ended_at=event.at,  # the screen's clock is that of the events
+                reason=one_line(told.reason, 500),
+            )
+            self._health.fold(outcome)
 
     def rows(
         self, now: datetime, span_s: int, at_work: Mapping[str, tuple[int, int]], *, exact: bool = False
@@ -238,14 +262,19 @@ class FleetFold:
     def _judge(self, now: datetime, span_s: int) -> tuple[AgentRow, ...]:
         """The rows without the tasks at work. They are costly, so only those of changed agents are made."""
         changed = self._agents.keys() - self._judged.keys()
-        figures, of_skills = self._health.figures(now, changed)
-        self.total, self.cells = self._health.total.figures(now.timestamp()), self._health.trend.cells(now, span_s)
-        self.pushes = self._webhooks.counts(now, span_s)
+        told = self._told
+        figures, of_skills = self._health.figures(now, changed if told is None else ())
+        if told is not None:
+            self.total, self.cells, self.pushes = told.total, told.trend, told.pushes
+        else:
+            self.total, self.cells = self._health.total.figures(now.timestamp()), self._health.trend.cells(now, span_s)
+            self.pushes = self._webhooks.counts(now, span_s)
         skills: dict[str, dict[str, OutcomeStats]] = {}
         for skill in of_skills:
             skills.setdefault(skill.agent_name, {})[skill.skill] = skill
         for name in changed:
-            agent, used = self._agents[name], skills.get(name, {})
+            agent = self._agents[name]
+            used = skills.get(name, {}) if told is None else agent.shown.skills
             card = agent.card
             offered = [
                 SkillRow(skill=skill, offered=skill in card.skills, figures=used.get(skill, OutcomeStats()))
@@ -256,8 +285,8 @@ class FleetFold:
                 health=agent.health,
                 why=agent.why,
                 since=agent.since,
-                figures=figures.get(name, OutcomeStats()),
-                trend=self._health.trends[name].cells(now, span_s),
+                figures=agent.shown.figures if told else figures.get(name, OutcomeStats()),
+                trend=agent.shown.trend if told else self._health.trends[name].cells(now, span_s),
                 running=0,
                 waiting=0,
                 card=card,
@@ -271,6 +300,7 @@ class FleetFold:
 
 
 _WORDS = {word.value: word for word in HealthWord}
+_PUSH = {state.value: state for state in PushState}
 
 
 def _without_address(reason: str, url: str) -> str:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from fleetsim.dashboard import read
+from fleetsim.dashboard.labels import STATE
 from fleetsim.events import request as events
 from fleetsim.events.request import Event, Excerpt
-from fleetsim.model.task import INTERRUPTED, TaskState
+from fleetsim.events.wire import of_row
+from fleetsim.model.task import INTERRUPTED, JsonObject, TaskState
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.model.work import UpdateSource
 
-TASKS_MAX = 2_000
+TASKS_MAX = 12_000
 """Tasks in memory; the oldest finished ones are dropped first."""
 STEPS_MAX = 200
 LIVE_CHARS_MAX = 32_768
@@ -186,7 +190,7 @@ class TaskDetail:
 class _Task:
     """One task while its events arrive. ``copied`` and ``detail`` cache its last row and detail until it changes."""
 
-    __slots__ = ("copied", "detail", "final", "final_chars", "live", "row", "steps", "turns")
+    __slots__ = ("copied", "detail", "final", "final_chars", "live", "row", "seq", "steps", "turns")
 
     def __init__(self, correlation_id: str, at: datetime) -> None:
         self.row = TaskRow(correlation_id=correlation_id, created_at=at, updated_at=at, since=at)
@@ -195,6 +199,8 @@ class _Task:
         self.steps: deque[Step] = deque(maxlen=STEPS_MAX)
         self.turns: deque[Turn] = deque(maxlen=TURNS_MAX)
         self.live = LiveText()
+        self.seq = 0
+        """The live text has the pieces up to this event."""
         self.copied: TaskRow | None = None
         self.detail: TaskDetail | None = None
 
@@ -210,13 +216,36 @@ class _Task:
         before = self.steps[at] if at is not None else None
         if at is None or before is None or before.state != state or (what and before.what not in {"", what}):
             self.steps.append(new)
+        elif before.arrow == "·":
+            self.steps[at] = replace(new, what=what or before.what)
         elif what:
             self.steps[at] = replace(before, what=what)
+        if len(self.steps) > 1 and self.steps[-1].at < self.steps[-2].at:  # the hub's state had the end already
+            self.steps = deque(sorted(self.steps, key=lambda step: step.at), STEPS_MAX)
 
     def turn(self, event: Event, agent: str, said: Excerpt | None, parts: tuple[str, ...] = ()) -> None:
         if said is not None and (said.text or parts):
             text = neutralise(said.text, limit=LIVE_CHARS_MAX)
             self.turns.append(Turn(at=event.at, agent=agent, text=text, chars=said.chars, parts=parts))
+
+    def take(self, facts: JsonObject, at: datetime) -> None:
+        """Set the facts to those of a row of the hub, which accepted the open task at this moment."""
+        row, state = self.row, read.text(facts, "state", 40)
+        for name, limit in (("agent", 100), ("skill", 100), ("taskId", 200), ("contextId", 200), ("dialect", 20)):
+            setattr(row, re.sub("Id$", "_id", name), read.text(facts, name, limit))
+        row.parent_id, row.question_id = facts.get("parentId") or "", facts.get("questionId")
+        row.origin, row.via = read.text(facts, "systemActor", 100), read.text(facts, "via", 20) or row.via
+        self.seq = read.count(facts, "seq") or 0
+        if state in STATE:
+            self.move(state, row.updated_at)
+        text, chars = str(facts.get("text") or ""), read.count(facts, "textChars") or 0
+        row.last = one_line(text) or row.last
+        if row.question_id is None and chars > self.live.chars:
+            self.live.replace_all(text, chars)
+        if not self.turns:
+            prompt, chars = str(facts.get("prompt") or ""), read.count(facts, "promptChars") or 0
+            self.turns.append(Turn(at=at, agent="", text=neutralise(prompt, limit=LIVE_CHARS_MAX), chars=chars))
+        self.copied = self.detail = None
 
     def order(self) -> tuple[int, float]:
         """Tasks that need a person first, then the oldest running ones; then finished tasks, newest first."""
@@ -241,7 +270,7 @@ class TaskFold:
         self._tasks: dict[str, _Task] = {}
         self._parents: set[str] = set()
         self._rows: tuple[TaskRow, ...] | None = ()
-        self.finished = self.submitted = 0
+        self.submitted = 0
         self.at_work: dict[str, tuple[int, int]] = {}
 
     def _of(self, event: Event) -> _Task | None:
@@ -275,13 +304,33 @@ class TaskFold:
         task.copied = task.detail = self._rows = None
         return task
 
+    def take(self, flying: Sequence[JsonObject], ended: Sequence[JsonObject]) -> list[TaskRow]:
+        """Set the tasks to those of the hub, and return those that ended, oldest first. Known timelines stay."""
+        known, self._tasks = self._tasks, {}
+        self._tasks.update((key, task) for key, task in known.items() if task.row.ended_at is not None)
+        done = []
+        for facts in reversed(ended):
+            outcome = of_row(events.OutcomeDecided, facts, facts.get("endedAt"))
+            if isinstance(outcome, events.OutcomeDecided):
+                self._tasks.setdefault(outcome.correlation_id or "", _Task(outcome.correlation_id or "", outcome.at))
+                self.outcome(outcome)
+                done.append(self._tasks[outcome.correlation_id or ""].copy())
+        for facts in flying:
+            key, at = str(facts.get("correlationId")), read.moment(facts, "acceptedAt")
+            if at is not None and key not in self._tasks:
+                self._tasks[key] = task = known.get(key) or _Task(key, at)
+                task.take(facts, at)
+        self._rows = None
+        return done
+
     def request(self, event: events.RequestAccepted) -> None:
         if task := self._of(event):
             row, targets = task.row, read.lines(event.targets)
             if not row.agent and len(targets) == 1:
                 row.agent = targets[0]
             row.origin = one_line(event.system_actor, 100)
-            task.turn(event, "", event.text, read.parts(event.parts))
+            if not task.turns:  # the state of the hub may have it already
+                task.turn(event, "", event.text, read.parts(event.parts))
             task.step(event, "→", "request accepted")
 
     def bound(self, event: events.TaskBound) -> None:
@@ -347,6 +396,8 @@ class TaskFold:
         elif event.type == "status":
             row.last = one_line(text.text)
             task.step(event, "←", row.last, "stream", state)
+        elif event.seq <= task.seq:
+            return
         elif event.type == "task":
             task.live.replace_all(text.text, text.chars)
         else:
@@ -382,7 +433,6 @@ class TaskFold:
         else:
             row.last = one_line(text) or (row.parts[0] if row.parts else row.last)
         task.step(event, "·", row.reason if not row.success else "", row.via, row.state)
-        self.finished += 1
         return task.copy()
 
     def asked(self, event: events.QuestionAsked, question_id: str, question: str, kind: str) -> None:
@@ -399,12 +449,6 @@ class TaskFold:
             task.turn(event, "", answer)
             task.row.question_id = None
             task.step(event, "→", what)
-
-    def lost_events(self) -> None:
-        """Events were lost: the live text of running tasks may have gaps."""
-        for task in self._tasks.values():
-            if task.row.ended_at is None and task.live.chunks:
-                task.live.gaps, task.detail = True, None
 
     def rows(self) -> tuple[TaskRow, ...]:
         """All tasks: waiting for a person, working, submitted, then finished, newest first."""

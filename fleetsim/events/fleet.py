@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import field
 
+from fleetsim.api.state import HubState
 from fleetsim.events.request import Event, JsonForm, Level
 from fleetsim.model.task import JsonObject
 
@@ -334,3 +335,18 @@ class HubStopping(Event, frozen=True, kw_only=True):
     """The hub is closing."""
 
     TOPIC: ClassVar[str] = "hub.stopping"
+
+
+class StateRead(Event, frozen=True, kw_only=True):
+    """A reader asked the hub for its state, up to the event of this number. No hub publishes it, so it has no topic.
+
+    If not ``whole``, the state has no requests and questions.
+    """
+
+    state: HubState
+    whole: bool = True
+
+    @classmethod
+    def of(cls, state: HubState, *, whole: bool = True) -> StateRead:
+        """The event at the moment of the state."""
+        return cls(seq=state.seq, at=state.at, state=state, whole=whole)

@@ -88,7 +88,7 @@ def event_classes() -> tuple[type[Event], ...]:
     """Every event class that a hub publishes, in the order of the modules."""
     values = (*vars(events).values(), *vars(fleet_events).values())
     classes = (value for value in values if isinstance(value, type) and issubclass(value, Event))
-    return tuple(dict.fromkeys(kind for kind in classes if kind not in {Event, OtherEvent}))
+    return tuple(dict.fromkeys(kind for kind in classes if kind.TOPIC and kind is not OtherEvent))
 
 
 @cache
@@ -206,6 +206,11 @@ def from_wire(row: Mapping[str, Any], *, seq: int = 0) -> Event | None:
         if event is not None:
             return event
     return OtherEvent(**envelope, name=topic, payload=members)
+
+
+def of_row(kind: type[Event], row: JsonObject, at: Any) -> Event | None:
+    """An event of a class at a moment, from a row of the API that has the members of its payload; None as above."""
+    return from_wire({**row, "topic": re.sub(r"{\w+}", "-", kind.TOPIC), "at": at, "payload": row})
 
 
 _PATTERNS = tuple(

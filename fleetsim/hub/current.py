@@ -79,11 +79,13 @@ class CurrentState:
         if after is not None:
             return HubState(seq=seq, at=hub.runtime.clock.now(), **page)
         if limit:
-            told = await hub.ledger.events(after_seq=max(0, seq - EVENTS_MAX), limit=EVENTS_MAX)
-            page["events"] = tuple([to_wire(event) async for event in in_turns(await self._seen(principal, told))])
+            told = await self._seen(principal, await hub.ledger.events(after_seq=seq - EVENTS_MAX, limit=EVENTS_MAX))
+            page["events"] = tuple([to_wire(event) async for event in in_turns(told)])
+            runs = await hub.ledger.runs(limit=RUNS_MAX)
+            owned = [run_facts(run) for run in runs if await self._ownership.owns_run(principal, run)]
+            page["runs"] = tuple(to_json(owned))
         owns = self._ownership.owns
         vetoes = [v for v in hub.hitl.vetoes() if principal.is_admin or await owns(principal, v.correlation_id)]
-        runs = [run for run in await hub.ledger.runs(limit=RUNS_MAX) if await self._ownership.owns_run(principal, run)]
         hubs: tuple[HubMember, ...] = ()
         if principal.is_admin:
             with suppress(NotAccepting):  # ``storage`` has the reason
@@ -106,7 +108,6 @@ class CurrentState:
                 for row in (hub.scheduler.rows() if hub.scheduler else ())
                 if principal.is_admin or row.ceremony.created_by == principal.agent
             ),
-            runs=tuple(to_json(run_facts(run)) for run in runs),
             vetoes=tuple(to_json(vetoes)),
             **page,
         )
@@ -126,13 +127,21 @@ class CurrentState:
             limits=tuple(hub.limiter.accounts.at_limit()),
         )
 
+    async def whole(self, *, requests: bool = True) -> HubState:
+        """The state for the hub's own key, of all pages."""
+        state = await self.read(limit=PAGE_MAX if requests else 0)
+        while state.next is not None:
+            state = state.then(await self.read(after=state.next))
+        return state
+
     async def _requests(self, principal: Principal, after: str | None) -> dict[str, Any]:
         """A page of the open requests with their questions; the first page also has the newest outcomes."""
         hub, flying, questions = self._hub, [], []
         tracks, following = await open_page(hub, after)
         async for track in in_turns(tracks):
             if principal.is_admin or await self._ownership.owns(principal, track.record.request.correlation_id):
-                flying.append(to_json(track_row(track, chars_max=EXCERPT_CHARS_MAX)))
+                row = to_json(track_row(track, chars_max=EXCERPT_CHARS_MAX))
+                flying.append({**row, "seq": hub.events.last_seq})
                 if track.question is not None:
                     questions.append(to_json(question_row(track.question, chars_max=EXCERPT_CHARS_MAX)))
         page = {"open": tuple(flying), "questions": tuple(questions), "next": following}

@@ -202,7 +202,7 @@ def _apply(context: StepContext, update: TaskUpdate) -> None:
     if not task.context_id:
         made_by_agent = request.task_id is not None or request.first_turn
         task = replace(task, context_id=request.context_id or ("" if made_by_agent else request.correlation_id))
-    track.applied_at, track.via = context.now.mono, update.via
+    track.applied_at, track.via = context.now.mono, update.via if task != before else track.via  # a look: no news
     if update.via is UpdateSource.STREAM and track.chunks is not None and _is_piece(before, task, update.event):
         track.chunks += 1
     track.record = replace(track.record, task=task)

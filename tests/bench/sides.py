@@ -31,8 +31,7 @@ from starlette.types import Receive, Scope, Send
 from fleetsim.agent import Agent, AgentLimits, SkillContext
 from fleetsim.client import AgentClient
 from fleetsim.client.hub_client import KEY_VARIABLE, HubClient
-from fleetsim.client.hub_events import HubEvents
-from fleetsim.dashboard.feed import AttachedFeed
+from fleetsim.dashboard.feed import AttachedSource, HubFeed
 from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings, SkillEntry
 from fleetsim.hub.server import running_hub
 from fleetsim.ledger.sqlite import open_ledger
@@ -426,7 +425,7 @@ async def hub_viewed(peer: str, around: Around) -> AsyncIterator[Side]:
 async def viewer(peer: str, _: Around) -> AsyncIterator[Side]:
     """The feed of an attached dashboard; it is there once it has events."""
     async with running_runtime() as runtime:
-        feed = aiter(AttachedFeed(HubEvents(lambda: HubClient(peer, runtime=runtime))))
+        feed = aiter(HubFeed(lambda: AttachedSource(HubClient(peer, runtime=runtime))))
         await anext(feed)
 
         async def read() -> None:

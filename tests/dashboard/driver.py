@@ -14,7 +14,6 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 
 from fleetsim.api.answers import WireExchange
-from fleetsim.api.health import HubMember
 from fleetsim.dashboard.app import FleetApp
 from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.dashboard.screens.pane import Pane
@@ -100,7 +99,6 @@ class Desk(Controls):
         self.gate: asyncio.Event | None = None
         self.refused: set[str] = set()
         self.exchanges: list[Mapping[str, Any]] = []
-        self.members: list[Mapping[str, Any]] = []
 
     async def _do(self, *what: str) -> None:
         self.asked.append(what)
@@ -137,11 +135,6 @@ class Desk(Controls):
     async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[WireExchange]:
         await self._do("wire", agent, task)
         return [row for row in convert(list(self.exchanges), list[WireExchange]) if row.number > after]
-
-    async def hubs(self) -> Sequence[HubMember]:
-        if self.error is not None:
-            raise self.error
-        return convert(list(self.members), list[HubMember])
 
     async def save(self, correlation_id: str, indexes: Sequence[int], folder: str) -> Mapping[int, str]:
         await self._do("save", correlation_id, folder)

@@ -14,12 +14,9 @@ from fleetsim.agent import Agent, SkillContext
 from fleetsim.cli.controls import AttachedControls, HubControls
 from fleetsim.cli.dashboard import version_note
 from fleetsim.client.hub_client import HubClient
-from fleetsim.client.hub_events import HubEvents
-from fleetsim.dashboard.feed import AttachedFeed
+from fleetsim.dashboard.feed import AttachedSource, HubFeed
+from fleetsim.events.fleet import StateRead
 from fleetsim.events.request import Event
-from fleetsim.ledger import LedgerLimits
-from fleetsim.ledger.sqlite import SqliteLedger
-from fleetsim.ledger.sqlite.storage import InlineStorage
 from fleetsim.model.errors import AuthRefused, HttpRefused, UnknownTarget, Unreachable, WireError
 from fleetsim.model.task import DataPart, FilePart
 from fleetsim.model.work import OutcomeKind, SkillRequest
@@ -27,7 +24,6 @@ from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.faults import CutAfter, Match
 from tests.cli.world import Shell
 from tests.hub.local_hub import LocalHub, local_hub, worker
-from tests.ledger.ledgers import opener
 
 
 async def next_events(feed: AsyncIterator[Sequence[Event]], count: int) -> list[Event]:
@@ -55,46 +51,39 @@ async def ask(t: LocalHub) -> tuple[str, str]:
     return cid, question.question_id
 
 
-async def test_events_arrive_once_each_over_a_restart_of_the_hub() -> None:
+async def test_the_state_comes_first_also_after_a_restart_and_then_each_event_once() -> None:
     async with local_hub(worker()) as t:
-        feed = AttachedFeed(HubEvents(lambda: t.remote))
+        feed = HubFeed(lambda: AttachedSource(t.remote))
         events = aiter(feed)
         seen = await next_events(events, 1)
+        await submit(t, "echo")
+        await asyncio.sleep(5)
+        last = t.hub.events.last_seq
+        seen += [one for one in await next_events(events, last - seen[0].seq) if not isinstance(one, StateRead)]
+        assert [event.seq for event in seen] == list(range(seen[0].seq, last + 1))
         await t.restart(lambda: asyncio.sleep(5))
-        seen += await next_events(events, t.hub.events.last_seq - seen[-1].seq)
-        assert [event.seq for event in seen] == list(range(1, t.hub.events.last_seq + 1))
-        assert (feed.lost, feed.restarts) == ("", 0)
+        while not (isinstance(seen[-1], StateRead) and seen[-1].whole):
+            seen += await next_events(events, 1)
+        assert last < seen[-1].seq <= t.hub.events.last_seq
+        assert feed.lost == ""
 
 
 async def test_a_hub_that_is_gone_shows_as_lost_until_one_runs_again() -> None:
     async with local_hub(worker()) as t:
         running = True
-        source = HubEvents(lambda: t.remote if running else None)
-        events = aiter(AttachedFeed(source))
+        feed = HubFeed(lambda: AttachedSource(t.remote) if running else None)
+        events = aiter(feed)
         await next_events(events, 1)
         running = False
         await t.hub.__aexit__(None, None, None)
         await next_events(events, 10)
-        assert source.lost
+        assert feed.lost
         await t.hub.__aenter__()
-
-
-async def test_the_events_of_a_hub_with_another_journal_begin_anew() -> None:
-    async with local_hub(worker()) as t:
-        source = HubEvents(lambda: t.remote)
-        events = aiter(AttachedFeed(source))
-        await submit(t, "echo")
-        await t.hub.tracker.wait("echo")
-        await next_events(events, t.hub.events.last_seq)
-        t.ledger = await SqliteLedger(InlineStorage(opener(None)), LedgerLimits()).__aenter__()
-        await t.restart()
-        again = await next_events(events, 1)
-        assert (source.restarts, again[0].seq) == (1, 1)
 
 
 async def test_a_wrong_key_ends_the_feed_with_the_refusal() -> None:
     async with local_hub(worker()) as t:
-        feed = aiter(AttachedFeed(HubEvents(lambda: t.agents_client("not the key"))))
+        feed = aiter(HubFeed(lambda: AttachedSource(t.agents_client("not the key"))))
         with pytest.raises((AuthRefused, HttpRefused)):
             await next_events(feed, 1)
 
@@ -202,20 +191,20 @@ async def test_the_wire_log_is_the_same_in_this_process_and_over_the_api() -> No
 @pytest.mark.slow
 async def test_hundreds_of_broken_connections_leave_no_objects_and_no_workers() -> None:
     async with local_hub(worker()) as t:
-        t.network.fault(CutAfter(bytes_passed=200), Match(path="/api/events"))
+        t.network.fault(CutAfter(bytes_passed=1), Match(path="/api/events"))
         connections = 0
 
-        def connect() -> HubClient:
+        def connect() -> AttachedSource:
             nonlocal connections
             connections += 1
-            return t.remote
+            return AttachedSource(t.remote)
 
         async def read() -> None:
-            async for _ in AttachedFeed(HubEvents(connect)):
+            async for _ in HubFeed(connect):
                 pass
 
         async def left_over() -> tuple[int, int, int]:
-            await asyncio.sleep(600)
+            await asyncio.sleep(9_000)
             t.network.seen.clear()
             gc.collect()
             return len(asyncio.all_tasks()), len(gc.get_objects()), connections

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from fleetsim.api.state import HubState
 from fleetsim.dashboard.labels import Tone
 from fleetsim.dashboard.widgets import Grid
-from fleetsim.model.errors import NotAccepting
+from fleetsim.events.fleet import StateRead
 from tests.dashboard.driver import Driver, bare, showing
 from tests.dashboard.journal import NOW
 
@@ -30,9 +31,9 @@ def tones(ui: Driver, at: int) -> set[str]:
     return {str(span.style) for cell in row.words(row.items[at]).cells for span in cell.spans}
 
 
-async def look(ui: Driver) -> None:
-    ui.app.look_for_hubs()
-    await ui.settle()
+async def look(ui: Driver, *hubs: Mapping[str, Any], **facts: Any) -> None:
+    """The state of a hub that shares its ledger with others arrives."""
+    await ui.say(StateRead.of(HubState(seq=1, at=NOW, hubs=hubs, **facts)))
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
@@ -40,56 +41,39 @@ async def test_hubs_that_share_a_ledger_have_a_panel_with_work_lease_and_take_ov
     async with showing(size=(width, 36)) as ui:
         assert not panel(ui).display
         took_at = (NOW - timedelta(minutes=5)).isoformat()
-        ui.desk.members = [hub("vm:/one", here=True, owned=12), hub("vm:/two", took=7, tookAt=took_at)]
-        await look(ui)
+        await look(ui, hub("vm:/one", here=True, owned=12), hub("vm:/two", took=7, tookAt=took_at))
         assert panel(ui).display
         one, two = (text for text in ui.text.splitlines() if "vm:/" in text)
         assert ("12" in one, "3s of 30s" in one) == (True, True)
         assert ("7" in two, "5m ago" in two) == (True, True)
-        ui.desk.members = []
         await look(ui)
         assert not panel(ui).display
 
 
 async def test_a_late_lease_and_a_second_version_stand_out() -> None:
     async with showing() as ui:
-        ui.desk.members = [hub("vm:/one"), hub("vm:/two")]
-        await look(ui)
+        await look(ui, hub("vm:/one"), hub("vm:/two"))
         assert not {Tone.WARN, Tone.BAD} & tones(ui, 1)
-        ui.desk.members[1] = hub("vm:/two", leaseAgeS=16.0)
-        await look(ui)
+        await look(ui, hub("vm:/one"), hub("vm:/two", leaseAgeS=16.0))
         assert Tone.WARN in tones(ui, 1)
-        ui.desk.members[1] = hub("vm:/two", version="0.2.0", leaseAgeS=31.0)
-        await look(ui)
+        await look(ui, hub("vm:/one"), hub("vm:/two", version="0.2.0", leaseAgeS=31.0))
         assert {Tone.WARN, Tone.BAD} <= tones(ui, 1)
-
-
-async def test_hubs_that_cannot_be_read_stay_with_the_reason() -> None:
-    async with showing() as ui:
-        ui.desk.members = [hub("vm:/one")]
-        await look(ui)
-        ui.desk.error = NotAccepting("no database")
-        await look(ui)
-        assert ("vm:/one" in ui.text, "no database" in ui.text) == (True, True)
 
 
 async def test_another_hub_that_stops_does_not_stop_the_screen() -> None:
     j = bare()
     async with showing(j.events) as ui:
-        ui.desk.members = [hub("vm:/one", here=True)]
-        await look(ui)
+        await look(ui, hub("vm:/one", here=True))
         j.say("hub.stopping")
         await ui.say(*j.events[-1:])
         assert "STOPPING" not in ui.text
-        ui.desk.members = []
-        await look(ui)
+        await look(ui, stopping=True)
         assert "STOPPING" in ui.text
 
 
 async def test_enter_on_a_hub_opens_nothing() -> None:
     async with showing() as ui:
-        ui.desk.members = [hub("vm:/one")]
-        await look(ui)
+        await look(ui, hub("vm:/one"))
         panel(ui).focus()
         await ui.press("enter")
         assert ui.app.body.current == "fleet"

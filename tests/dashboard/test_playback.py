@@ -75,7 +75,7 @@ async def test_a_moment_shows_the_same_whatever_the_speed_and_way_to_it(tmp_path
             await player.after()
         seen.append(player.view)
     assert seen[0].now == BEGAN + timedelta(seconds=640)
-    assert seen[0].counters.finished > 20
+    assert seen[0].counters.figures.total_outcomes > 20
     assert [view == seen[0] for view in seen] == [True] * 4
 
 
@@ -175,7 +175,7 @@ async def test_what_is_told_of_a_run_so_far(tmp_path: Path) -> None:
         ]
         assert [row.holds for row in run.expectations] == [True, True, False]
         assert run.expectations[2].figure == run.requests == sum(run.requests_cells)
-        assert sum(run.ends.values()) == player.view.counters.finished
+        assert sum(run.ends.values()) == player.view.counters.figures.total_outcomes
         assert sum(run.failures_cells) == run.failures > 0
         assert run.looks["quinn"] == ((60.0, "up"), (360.0, "down"))
         assert run.verdict is None

@@ -13,10 +13,10 @@ import asyncpg
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.cli.controls import AttachedControls, HubControls
-from fleetsim.cli.dashboard import live_feed
+from fleetsim.cli.dashboard import OwnSource
 from fleetsim.client.hub_client import HubClient
-from fleetsim.events.request import OutcomeDecided
+from fleetsim.dashboard.feed import HubFeed
+from fleetsim.dashboard.view import ViewBuilder
 from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
@@ -204,17 +204,19 @@ async def test_each_hub_lists_all_hubs_with_their_work_and_leases(server: Server
 async def test_the_screen_of_each_hub_has_the_events_and_the_hubs_of_the_fleet(server: Server) -> None:
     async with pair(server, "screen") as fleet:
         for at in (0, 1):
-            async with live_feed(fleet.hubs[at]) as feed:
-                waiting = {(await client.submit({"text": "hi", "skill": "echo"}))[0] for client in fleet.remote}
-                async with asyncio.timeout(SOON_S):
-                    async for batch in feed:
-                        waiting -= {event.correlation_id for event in batch if isinstance(event, OutcomeDecided)}
-                        if not waiting:
-                            break
-            own = await HubControls(fleet.hubs[at]).hubs()
-            attached = await AttachedControls(lambda at=at: fleet.remote[at]).hubs()  # type: ignore[misc]
+            waiting = {(await client.submit({"text": "hi", "skill": "echo"}))[0] for client in fleet.remote}
+            source, builder = OwnSource(fleet.hubs[at]), ViewBuilder()
+            async with asyncio.timeout(SOON_S):
+                async for batch in HubFeed(lambda source=source: source):  # type: ignore[misc]
+                    builder.fold_all(batch)
+                    view = builder.snapshot(fleet.hubs[at].runtime.clock.now())
+                    if waiting <= {row.correlation_id for row in view.recent}:
+                        break
+            own = (await source.state()).hubs
+            attached = (await fleet.remote[at].state()).hubs
             assert [(row["name"], row["here"]) for row in own] == [("hub 0", at == 0), ("hub 1", at == 1)]
             assert [{**row, "leaseAgeS": 0} for row in own] == [{**row, "leaseAgeS": 0} for row in attached]
+            assert [(row.name, row.here) for row in view.hubs] == [("hub 0", at == 0), ("hub 1", at == 1)]
 
 
 async def test_a_hub_with_an_unresponsive_ledger_is_not_ready_until_it_responds(server: Server) -> None:

@@ -188,7 +188,7 @@ class CeremoniesPane(Pane):
         rows = Rows(ceremonies, lambda one: one.ceremony_id, lambda one: row(one, now), second)
         awaited = "" if view.ceremonies_loaded else "waiting for the hub to read the folder of ceremonies"
         self.main.show(rows, empty=self.instead(view, view.ceremonies, *NO_CEREMONIES, awaited=awaited))
-        self._runs.set_titles(f"Runs since {view.beginning}", "newest first")
+        self._runs.set_titles("Runs", "newest first")
         ceremony = view.ceremony(self.main.key or "")
         self._detail.set_class(ceremony is None, "-bare")
         if ceremony is None:
@@ -208,7 +208,7 @@ class CeremoniesPane(Pane):
         counts = f"{on} on   {len(rows) - on - broken} paused   {broken} broken"
         counts += f"   {plural(doubtful, 'warning')}" if doubtful else ""
         shown = f"{len(self.main.rows.items)} of {plural(len(rows), 'ceremony', 'ceremonies')} shown"
-        return f"{shown}   {counts}   OK% since {view.beginning}   times in UTC"
+        return f"{shown}   {counts}   times in UTC"
 
     def opened(self, grid: Grid, key: str) -> None:
         """Open the runs, or a run's first task."""

@@ -221,7 +221,7 @@ def cards(view: View, width: int) -> dict[str, list[Text]]:
         f"Work, last {view.counters.span}": work_card(view, width),
         "Needs you": [fitted([one], width) for one in needs(view)[:4]]
         or [line(("✓ nothing waits for you", Tone.GOOD))],
-        f"Ceremonies since {view.beginning}" if view.ceremonies else "Ceremonies": ceremony_card(view, width),
+        "Ceremonies": ceremony_card(view, width),
     }
 
 
@@ -380,10 +380,9 @@ class FleetPane(Pane):
         awaited = "" if view.configured else "waiting for the hub to read agents.yaml"
         empty = self.instead(view, view.agents, *NO_AGENTS, awaited=awaited)
         self.main.show(rows, columns=columns(agents, view.counters.span), empty=empty)
-        problem = line("Hubs ", (f"! {self.host.hubs_problem}", Tone.BAD))
-        self._hubs.set_titles(problem if self.host.hubs_problem else "Hubs", "share the ledger")
-        self._hubs.show(hub_rows(self.host.hubs, view.now))
-        self._hubs.set_class(not self.host.hubs, "-bare")
+        self._hubs.set_titles("Hubs", "share the ledger")
+        self._hubs.show(hub_rows(view.hubs, view.now))
+        self._hubs.set_class(not view.hubs, "-bare")
         self._recent.set_titles("Recent outcomes", "newest first")
         outcomes = Rows(view.recent, lambda task: task.correlation_id, outcome_row)
         self._recent.show(outcomes)

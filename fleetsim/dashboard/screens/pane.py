@@ -13,7 +13,6 @@ from rich.text import Text
 from textual.containers import Vertical
 
 from fleetsim.api.answers import WireExchange
-from fleetsim.api.health import HubMember
 from fleetsim.dashboard import outside
 from fleetsim.dashboard.chrome import Link, ScreenName, Size, no_rows
 from fleetsim.dashboard.controls import Controls, WholeText
@@ -41,8 +40,6 @@ class Host(Protocol):
     read_only: bool
     playback: Playback | None
     view: View
-    hubs: Sequence[HubMember]
-    hubs_problem: str
     link: Link
 
     def say(self, text: str, tone: Tone = Tone.PLAIN, seconds: float = 8.0) -> None: ...

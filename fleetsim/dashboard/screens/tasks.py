@@ -281,7 +281,8 @@ class TasksPane(Pane):
     def status(self, view: View) -> str:
         c = view.counters
         states = f"{c.waiting} waiting   {c.working} working   {c.submitted} submitted"
-        states += f"   {c.finished:,} finished since {view.beginning}"
+        if c.figures.total_outcomes:
+            states += f"   {c.figures.total_outcomes:,} finished, last {view.window}"
         return f"{len(self.main.rows.items):,} of {len(view.tasks):,} shown   {states}"
 
     def chosen_task(self) -> str | None:
