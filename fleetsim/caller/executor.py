@@ -197,13 +197,14 @@ class Executor:
         """Look for a task whose reply was lost, where ``searchable``."""
         known, context = _known_id(record), record.request.correlation_id
         async with self.slot(record, breaks=False, first=False):
-            if known is not None:
-                return _task(await self._call(record, GetTask(task_id=known)))
-            page = await self._call(record, ListTasks(context_id=context, page_size=2))
-            tasks = page.tasks if isinstance(page, TaskPage) else ()
-            if len(tasks) != 1:
-                return None  # a list shows tasks without artifacts: the one task is read whole
-            return _task(await self._call(record, GetTask(task_id=tasks[0].task_id)))
+            if known is None:
+                page = await self._call(record, ListTasks(context_id=context, page_size=2))
+                tasks = page.tasks if isinstance(page, TaskPage) else ()
+                if len(tasks) != 1:
+                    return None
+                known = tasks[0].task_id  # a list shows tasks without artifacts: the one task is read whole
+            task = _task(await self._call(record, GetTask(task_id=known)))
+            return task if task.task_id == known else None  # an agent may show another task
 
     async def resume(self, record: RequestRecord, answer: Answer) -> Task | Message:
         """Send an answer on the same task and the agent's own context; one message id per answer."""

@@ -35,7 +35,7 @@ from fleetsim.model.errors import (
 from fleetsim.model.event import DirectReply, TaskEvent, fold, plain
 from fleetsim.model.limits import TEXT_CHARS_MAX
 from fleetsim.model.parts import require_parts
-from fleetsim.model.task import INTERRUPTED, Message, Part, Role, Task, with_text
+from fleetsim.model.task import INTERRUPTED, Message, Part, Role, Task, TaskState, with_text
 from fleetsim.model.work import skill_hint
 from fleetsim.runtime.retry import pause_s
 from fleetsim.wire.dialect import Reply
@@ -230,8 +230,12 @@ class Following(FollowedRequest):
     @property
     def _reason(self) -> str:
         assert self.task is not None
-        ended = self._driver is not None and self.task.terminal
-        return self._driver.track.streaming.last_words if self._driver is not None and ended else self._trouble
+        track = self._driver.track if self._driver is not None else None
+        if track is None or not self.task.terminal:
+            return self._trouble
+        if track.outcome is not None and self.task.state is TaskState.COMPLETED:
+            return track.outcome.reason
+        return track.streaming.last_words
 
     @property
     def _trouble(self) -> str:

@@ -150,7 +150,8 @@ class FollowResult:
         text_chars_max: int = TEXT_CHARS_MAX,
     ) -> FollowResult:
         """Read a task of an agent that was called directly. ``asked_*`` are the ids in the message to it,
-        ``known`` the warnings so far. ``reason`` is that of failed looks, or of a failure that the task gives none for.
+        ``known`` the warnings so far. ``reason`` is that of failed looks, of a failure that the task gives none for, or
+        of a doubt whether the result is whole.
         """
         parts, parts_total = answer_parts(task)
         task = bounded(task, text_chars_max)
@@ -164,8 +165,8 @@ class FollowResult:
         denied = completed and extras.denies_success
         if task.state in UNSUCCESSFUL:
             reason = one_line(text, REASON_CHARS_MAX) or reason_of(task) or reason
-        elif completed:
-            reason = Cause.SUCCESS_DENIED.meaning if denied else ""
+        elif denied:
+            reason = Cause.SUCCESS_DENIED.meaning
         moved = id_changes(task.task_id, task.context_id, asked_task=asked_task, asked_context=asked_context)
         return cls(
             state=task.state,

@@ -92,7 +92,7 @@ class EventStream(AsyncIterator[TaskEvent]):
     async def _read(
         self, frames: AsyncGenerator[SseEvent, None], asked: AnswerRequest
     ) -> AsyncGenerator[TaskEvent, None]:
-        messages, reader, last = _Messages(), FrameReader(asked), ""
+        messages, reader, last, task_id = _Messages(), FrameReader(asked), "", ""
         try:
             while (frame := await self._next(frames, messages)) is not None:
                 try:
@@ -116,6 +116,10 @@ class EventStream(AsyncIterator[TaskEvent]):
                         yield note
                     continue
                 self._of_task = True
+                task_id = task_id or event.task_id
+                if event.task_id not in {"", task_id}:
+                    yield event  # of another task: it neither ends nor answers this one
+                    continue
                 event = messages.with_answer(event)
                 self.ended = closes(event, asked.dialect)
                 yield event

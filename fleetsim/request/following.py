@@ -348,7 +348,8 @@ def _end(context: StepContext, update: TaskUpdate, task: Task) -> None:
         case Snapshot(task=seen):
             complete = update.via in {UpdateSource.POLL, UpdateSource.REPLY} or bool(seen.artifacts)
         case _:
-            complete = bool(task.artifacts) and all(a.artifact_id in track.ending.whole for a in task.artifacts)
+            # Without a text, an artifact may still follow, although a file came whole.
+            complete = task.text != "" and all(a.artifact_id in track.ending.whole for a in task.artifacts)
     if complete:
         close(context)
     elif track.polling.stopped is not None:
@@ -365,15 +366,18 @@ def _end(context: StepContext, update: TaskUpdate, task: Task) -> None:
         context.poll_at(context.now.mono)
 
 
-def _pay_owed(context: StepContext, why: str) -> None:
-    """A required poll brought no better end. After the last one, close with the known end."""
+def _pay_owed(context: StepContext, why: str, asked_s: float = 0.0) -> None:
+    """A required poll brought no better end. After the last one, close with the known end.
+
+    The next one comes after ``asked_s`` seconds at the earliest.
+    """
     track, rules = context.track, context.rules
     track.ending = replace(track.ending, polls_owed=track.ending.polls_owed - 1)
     if track.ending.polls_owed <= 0:
         close(context, reason=why)
     else:
         pause_s = 3.0 ** (rules.owed_polls_max - track.ending.polls_owed - 1)
-        context.poll_at(context.now.mono + min(pause_s, rules.poll_interval_s))
+        context.poll_at(context.now.mono + max(min(pause_s, rules.poll_interval_s), asked_s))
 
 
 def resumed(context: StepContext, signal: Resumed) -> None:
@@ -383,7 +387,7 @@ def resumed(context: StepContext, signal: Resumed) -> None:
     if answer is not None:
         context.effects.append(ResolveQuestion(question_id=answer.question_id, state="delivered"))
     track.asking = replace(track.asking, answer=None, answered_at=now.mono)
-    track.streaming = replace(track.streaming, rejoins=0)
+    track.streaming = replace(track.streaming, rejoins=0, last_words="")
     track.timers.pop(Timer.RESUME, None)
     track.timers.pop(Timer.OVERDUE, None)
     track.taken_at = now.mono
@@ -501,19 +505,20 @@ def poll_failed(context: StepContext, signal: PollFailed) -> None:
     """A poll failed. A permanent failure ends the polling; after any other, poll again."""
     error, rules = signal.error, context.rules
     _poll_over(context, trouble=one_line(str(error), TROUBLE_MAX))
+    asked_s = (error.retry_after_s if isinstance(error, HttpRefused) else None) or 0.0
+    asked_s = min(asked_s, rules.retry_after_max_s)
     gone = isinstance(error, TaskNotFound | AuthRefused) or (
         isinstance(error, HttpRefused) and error.status in {404, 405, 410}
     )
     if context.ended and (gone or not (_may_pass(error) or isinstance(error, WireError))):
         close(context, reason=str(error))
     elif context.ended:
-        _pay_owed(context, str(error))
+        _pay_owed(context, str(error), asked_s)
     elif gone:
         _gone(context, error)
     elif _may_pass(error):
         polling = context.track.polling
-        asked_s = (error.retry_after_s if isinstance(error, HttpRefused) else None) or 0.0
-        wait_s = max(context.jitter(_again_s(context)), min(asked_s, rules.retry_after_max_s))
+        wait_s = max(context.jitter(_again_s(context)), asked_s)
         context.track.polling = replace(polling, failed=polling.failed + 1)
         context.poll_at(context.now.mono + wait_s)
     else:

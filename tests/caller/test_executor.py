@@ -298,6 +298,13 @@ async def test_a_lost_task_is_searched_by_its_id_or_by_a_context_that_is_its_own
         assert [params["id"] for _, params in env.peer.asked] == [request_of.get("task_id", "c-1")]
 
 
+@pytest.mark.parametrize(("shown", "found"), [("c-1", "c-1"), ("t-9", None)])
+async def test_a_search_that_shows_another_task_finds_none(env: Env, shown: str, found: str | None) -> None:
+    env.peer.replies["tasks/get"] = {"id": shown, "sessionId": "s", "status": {"state": "working"}}
+    task = await env.executor.find(record(bound=False, dialect="0.1"))
+    assert (task.task_id if task else None) == found
+
+
 async def test_an_unknown_task_is_read_before_a_follow_up_is_sent(env: Env) -> None:
     made = record(bound=False, task_id="t-1")
     assert await env.executor.as_asked_for(made) == made

@@ -16,6 +16,7 @@ from fleetsim.model.errors import (
     FleetsimError,
     InternalError,
     MethodNotFound,
+    TaskNotFound,
     TimedOut,
     UnfitAnswer,
     UnsupportedOperation,
@@ -48,6 +49,15 @@ def client(runtime: Runtime, network: MemoryNetwork, agent: ScriptedAgent) -> Ag
 
 def methods(agent: ScriptedAgent) -> list[str]:
     return [seen.body["method"] for seen in agent.seen]
+
+
+async def test_a_result_that_could_not_be_confirmed_says_why(runtime: Runtime, network: MemoryNetwork) -> None:
+    ended = [task("working", None), status("completed", final=True)]
+    agent = ScriptedAgent({"message/stream": ended, "tasks/get": TaskNotFound("swept away")})
+    async with network:
+        following = client(runtime, network, agent).follow("Which day?")
+        assert (await following.end()).state == TaskState.COMPLETED
+    assert "swept away" in following.report().reason
 
 
 async def test_a_stream_is_folded_into_one_task(runtime: Runtime, network: MemoryNetwork) -> None:

@@ -81,6 +81,14 @@ async def test_bytes_after_the_final_update_are_not_read(runtime: Runtime, netwo
     assert stream.ended
 
 
+async def test_the_end_of_another_task_does_not_end_the_stream(runtime: Runtime, network: MemoryNetwork) -> None:
+    other = status("failed", final=True, taskId="t2")
+    agent = ScriptedAgent({"*": [status("working"), other, chunk("ours"), status("completed", final=True)]})
+    events, stream = await read(runtime, network, agent)
+    assert [event.task_id for event in events] == ["t1", "t2", "t1", "t1"]
+    assert stream.ended
+
+
 async def test_a_stream_without_an_end_has_not_ended(runtime: Runtime, network: MemoryNetwork) -> None:
     events, stream = await read(runtime, network, ScriptedAgent({"*": [status("working")]}))
     assert (len(events), stream.ended) == (1, False)

@@ -8,9 +8,21 @@ from fleetsim.model.errors import AuthRefused, FleetsimError, HttpRefused, Inter
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.limits import TEXT_CHARS_MAX
 from fleetsim.model.task import DataPart, Message, Role, Task, TaskState, TaskStatus
-from fleetsim.model.work import OutcomeKind, UpdateSource
+from fleetsim.model.work import Answer, OutcomeKind, UpdateSource
 from fleetsim.request.machine import new_track
-from fleetsim.request.signals import Join, Poll, PollFailed, Publish, PushRegistered, Replied, StreamEnded, Subscribe
+from fleetsim.request.signals import (
+    Answered,
+    Join,
+    Left,
+    Poll,
+    PollFailed,
+    Publish,
+    PushRegistered,
+    Replied,
+    Resumed,
+    StreamEnded,
+    Subscribe,
+)
 from fleetsim.request.track import Now, Rules, Timer
 from tests.request.steps import START, Hand, chunk, record, status, task
 
@@ -108,6 +120,25 @@ def test_an_artifact_in_one_event_is_whole_and_one_in_pieces_is_looked_at(
 ) -> None:
     hand = streamed(status(W), *(chunk("x", append=append) for append in events), status(C))
     assert (bool(hand.outcomes), hand.next_look) == (ended, None if ended else 0.0)
+
+
+def test_a_task_that_completed_without_a_text_is_looked_at_although_its_file_is_whole() -> None:
+    hand = streamed(status(W), chunk("", append=False), status(C))
+    assert (hand.outcomes, hand.next_look) == ([], 0.0)
+
+
+def test_a_poll_for_the_rest_of_a_result_waits_as_long_as_the_agent_says() -> None:
+    overloaded = HttpRefused("later", status=503, retry_after_s=20.0)
+    assert streamed(status(W), status(C)).wait(0.0).tell(PollFailed(error=overloaded)).next_look == 20.0
+
+
+def test_the_words_that_ended_a_stream_before_an_answer_are_no_reason_after_it() -> None:
+    hand = streamed(status(W)).tell(StreamEnded(error=InternalError("model quota exceeded")))
+    hand.hear(task(ASKS, said="which?"), POLL)
+    question = hand.track.asking.question
+    hand.tell(Answered(answer=Answer(question_id=question.question_id, text="main")))
+    (outcome,) = hand.tell(Left()).tell(Resumed(reply=task(W), began=hand.mono)).wait(9).hear(task(F), POLL).outcomes
+    assert "quota" not in outcome.reason
 
 
 def test_the_words_that_ended_a_stream_are_the_reason_of_a_failure_without_one() -> None:
