@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help site demo test test-fast test-whole test-lowest check format interop ways clients browser dask sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger hubs-storm slots cron-sweep powerloss planted soak attack bench latency hubs walks mutants mutation docs pictures lock clean keys
+.PHONY: help site demo differential test test-fast test-whole test-lowest check format interop ways clients browser dask sdks storm sim-storm sim-scenarios sim-smoke sim-planted twin fuzz api-cases crash crash-ledger hubs-storm slots cron-sweep powerloss planted soak attack bench latency hubs walks mutants mutation docs pictures lock clean keys
 BIN := .venv/bin
 
 help: ## this list
@@ -136,6 +136,11 @@ SEEDS ?= 2000
 storm: ## random interleavings of stream, poll and webhook: make storm SEEDS=20000
 	@scripts/setup dev
 	@STORM_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/storms/test_interleavings.py $(SPREAD) $(PROCESSORS)
+
+AGENTS ?= 5000
+differential: ## 5,000 scripted agents, each with the same answer at every door (AGENTS=n SEED=first)
+	@scripts/setup dev
+	@DIFFERENTIAL_AGENTS=$(AGENTS) DIFFERENTIAL_SEED=$(SEED) $(BIN)/python -m pytest tests/differential $(SPREAD) $(PROCESSORS)
 
 sim-storm: ## a simulated fleet under everything that can go wrong: make sim-storm SEEDS=1000 (SCENARIO=storm-day, JOBS=n, FIRST=seed)
 	@scripts/setup dev

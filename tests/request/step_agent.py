@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent
-from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus
+from fleetsim.model.task import INTERRUPTED, Artifact, DataPart, FilePart, Task, TaskState, TaskStatus
 from tests.request.steps import chunk, status, task
 
 ENDS = {
@@ -66,6 +66,8 @@ class Agent:
             self._end(what, ENDS[what])
         elif what == "text":
             self._say_more()
+        elif what == "attach":
+            self._attach()
         elif what in {"ask", "authorise"} and self.asking is None:
             self._ask(f"which {len(self.times_asked)}?", what)
         elif what == "ask again" and self.asking is None and self.times_asked:
@@ -92,14 +94,28 @@ class Agent:
         assert self.task is not None
         more = f"w{len(self.told)} "
         self._text += more
-        self.task = replace(self.task, artifacts=task(TaskState.WORKING, self._text).artifacts)
+        self._with_text(task(TaskState.WORKING, self._text))
         self.told.append(Told(chunk(more), self.task))
+
+    def _attach(self) -> None:
+        """Add an artifact of a file and data."""
+        assert self.task is not None
+        parts = (FilePart(raw="YSxiCg==", filename="a.csv", media_type="text/csv"), DataPart(data={"rows": [1, None]}))
+        more = Artifact(artifact_id=f"a-{len(self.told)}", parts=parts)
+        self.task = replace(self.task, artifacts=(*self.task.artifacts, more))
+        self.told.append(Told(replace(chunk("", append=False, last=True), artifact=more), self.task))
+
+    def _with_text(self, said: Task) -> None:
+        """Replace the artifact of the text by that of ``said``."""
+        assert self.task is not None
+        others = tuple(artifact for artifact in self.task.artifacts if artifact.artifact_id != "t-1")
+        self.task = replace(self.task, artifacts=(*said.artifacts, *others))
 
     def _end(self, what: str, state: TaskState) -> None:
         assert self.task is not None
         last = "it broke" if state is TaskState.FAILED else ""
         self._text += "" if what == "complete bare" else "end"
-        self.task = replace(self.task, artifacts=task(state, self._text, cost=True).artifacts)
+        self._with_text(task(state, self._text, cost=True))
         if what == "complete":
             closing = replace(chunk("", append=False, last=True), artifact=self.task.artifacts[0])
             self.told.append(Told(closing, self.task))
