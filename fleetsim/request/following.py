@@ -122,12 +122,11 @@ def task_update(context: StepContext, update: TaskUpdate) -> None:
 
 def join(context: StepContext, signal: Join) -> None:
     """Follow a task that the agent has already: from its last state, or with a poll at once."""
+    now, event = context.now.mono, Snapshot(task=signal.task)
     if signal.seen:
-        update = TaskUpdate(event=Snapshot(task=signal.task), via=UpdateSource.REPLY, began=context.now.mono)
-        task_update(context, update)
-    else:
-        context.track.record = replace(context.track.record, task=signal.task)
-        context.poll_at(context.now.mono)
+        return task_update(context, TaskUpdate(event=event, via=UpdateSource.REPLY, began=now))
+    context.track.record = replace(context.track.record, task=signal.task)
+    return context.poll_at(now)
 
 
 def late_update(context: StepContext, update: TaskUpdate) -> None:
@@ -226,10 +225,9 @@ def _apply(context: StepContext, update: TaskUpdate) -> None:
 
 
 def _folded(context: StepContext, event: TaskEvent) -> tuple[Task, int | None]:
-    track, chars_max = context.track, context.rules.text_chars_max
-    if chars_max is None:
-        return fold(track.record.task, event), None
-    return fold_bounded(track.record.task, event, chars_max, track.text_chars)
+    task, chars_max = context.track.record.task, context.rules.text_chars_max
+    plain = (fold(task, event), None) if chars_max is None else None
+    return plain or fold_bounded(task, event, chars_max or 0, context.track.text_chars)
 
 
 def _is_piece(before: Task | None, task: Task, event: TaskEvent) -> bool:
@@ -359,18 +357,15 @@ def _end(context: StepContext, update: TaskUpdate, task: Task) -> None:
             asking.withdraw(context)
         context.agents_turn_over()
         track.ending = replace(track.ending, polls_owed=context.rules.owed_polls_max)
-        deadline = track.timers.get(Timer.DEADLINE, math.inf)
-        track.timers[Timer.DEADLINE] = min(deadline, context.now.mono + context.rules.owed_s)
+        track.timers.setdefault(Timer.DEADLINE, math.inf)
+        track.timers[Timer.DEADLINE] = min(track.timers[Timer.DEADLINE], context.now.mono + context.rules.owed_s)
         for timer in (Timer.CANCEL, Timer.RESUME):
             track.timers.pop(timer, None)
         context.poll_at(context.now.mono)
 
 
 def _pay_owed(context: StepContext, why: str, asked_s: float = 0.0) -> None:
-    """A required poll brought no better end. After the last one, close with the known end.
-
-    The next one comes after ``asked_s`` seconds at the earliest.
-    """
+    """A required poll brought no better end: poll again, after ``asked_s`` at least, or close with the known end."""
     track, rules = context.track, context.rules
     track.ending = replace(track.ending, polls_owed=track.ending.polls_owed - 1)
     if track.ending.polls_owed <= 0:
