@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 
 from msgspec.structs import replace
@@ -187,7 +188,8 @@ def _doubtful(context: StepContext, update: TaskUpdate, state: TaskState) -> boo
     if update.via not in {UpdateSource.PUSH, UpdateSource.STREAM} or task is None:
         return False
     if state in INTERRUPTED:
-        key = key_of(_folded(context, update.event)[0])
+        chars_max = context.rules.text_chars_max
+        key = key_of(fold_bounded(task, update.event, sys.maxsize if chars_max is None else chars_max)[0])
         if track.asking.question is not None:
             return key != track.asking.key
         return key in track.record.over or track.asking.answer is not None
@@ -196,7 +198,10 @@ def _doubtful(context: StepContext, update: TaskUpdate, state: TaskState) -> boo
 
 def _apply(context: StepContext, update: TaskUpdate) -> None:
     track, before = context.track, context.track.record.task
-    task, track.text_chars = _folded(context, update.event)
+    if (chars_max := context.rules.text_chars_max) is None:
+        task = fold(before, update.event)
+    else:
+        task, track.text_chars = fold_bounded(before, update.event, chars_max, track.text_chars)
     request, state = track.record.request, task.status.state
     if not task.context_id:
         made_by_agent = request.task_id is not None or request.first_turn
@@ -222,12 +227,6 @@ def _apply(context: StepContext, update: TaskUpdate) -> None:
         context.save()
     if before is None and track.sending.early:
         hear_early(context)
-
-
-def _folded(context: StepContext, event: TaskEvent) -> tuple[Task, int | None]:
-    task, chars_max = context.track.record.task, context.rules.text_chars_max
-    plain = (fold(task, event), None) if chars_max is None else None
-    return plain or fold_bounded(task, event, chars_max or 0, context.track.text_chars)
 
 
 def _is_piece(before: Task | None, task: Task, event: TaskEvent) -> bool:

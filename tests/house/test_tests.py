@@ -21,6 +21,7 @@ def test_every_test_folder_mirrors_a_package_or_is_known() -> None:
     known = {
         "house",
         "storms",
+        "differential",
         "fuzz",
         "behaviours",
         "browser",
