@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import platform
 import shutil
@@ -190,6 +191,7 @@ async def _hub(common: CommonOptions) -> list[Finding]:
     from fleetsim.cli.hub_client import connect, find_hub
     from fleetsim.hub.state import StateDir, state_path
     from fleetsim.ledger.sqlite.copies import COPY, mark_of
+    from fleetsim.runtime.ports import Request
     from fleetsim.runtime.server import listen
 
     try:
@@ -209,9 +211,13 @@ async def _hub(common: CommonOptions) -> list[Finding]:
         async with connect(common) as hub:
             version = (await hub.read(KeyIdentity, "/whoami")).version
             hubs = (await hub.read(HealthSnapshot, "/health")).hubs or ()
+            ready = await hub.runtime.transport.exchange(Request(method="GET", url=f"{hub.url}/readyz"))
     except FleetsimError as error:
         return [Finding("hub", FAILURE, f"{address.url}: {error}", error.hint or f"look at process {address.pid}")]
     said = f"{address.url} runs fleetsim {version}"
+    if ready.status != 200:
+        reason = json.loads(ready.body).get("reason") or f"HTTP {ready.status}"
+        return [Finding("hub", FAILURE, f"{said} and is not ready: {reason}", "look at its log, then restart it")]
     if version != fleetsim.__version__:
         return [Finding("hub", WARNING, f"{said}, this is {fleetsim.__version__}", "restart the hub with this version")]
     return [Finding("hub", OK, said), *_members(hubs)]

@@ -107,3 +107,14 @@ def test_a_restored_ledger_that_waits_for_a_person_is_a_warning(shell: Shell) ->
     assert state_of(examined(shell, "--offline")[1], "hub") == ["ok"]
     assert shell.run("restore", "b").returncode == 0
     assert state_of(examined(shell, "--offline")[1], "hub") == ["warning"]
+
+
+async def test_a_hub_whose_ledger_lost_its_file_is_a_failure(shell: Shell) -> None:
+    async with reference_agent().serving() as url:
+        shell.write("agents.yaml", f"agents:\n  - name: reference\n    url: {url}/a2a\n")
+        with shell.up():
+            assert state_of((await asyncio.to_thread(examined, shell, "--offline"))[1], "hub") == ["ok"]
+            for path in shell.home.rglob("ledger.db-wal"):
+                path.unlink()
+            code, checks = await asyncio.to_thread(examined, shell, "--offline")
+            assert (code, state_of(checks, "hub")) == (1, ["failure"])
