@@ -17,7 +17,7 @@ from fleetsim.testbed.faults import EditChunk, Match, Status
 from tests.hub.local_hub import LocalHub, local_hub, worker
 
 QUINN = "http://quinn.example:8000"
-CARD = Match(origin=QUINN, path="/.well-known/*")
+CARD = Match(origin=QUINN, path="*/.well-known/*")
 POLLED = {"push": "off", "streaming": False}
 
 

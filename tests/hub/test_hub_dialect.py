@@ -46,7 +46,7 @@ async def lie(t: LocalHub, spoken: str) -> None:
         return json.dumps(card).encode()
 
     await asyncio.sleep(1)  # the first card has been read
-    t.network.fault(EditChunk(edit=edit), Match(origin=QUINN, path="/.well-known/*"))
+    t.network.fault(EditChunk(edit=edit), Match(origin=QUINN, path="*/.well-known/*"))
     await t.hub.broker.refresh("quinn")
 
 

@@ -179,7 +179,7 @@ async def test_work_in_flight_keeps_the_card_it_was_sent_with_and_new_work_the_n
             card["skills"] = [skill for skill in card["skills"] if skill["id"] != "ponder"]
             return json.dumps(card).encode()
 
-        t.network.fault(EditChunk(edit=without_ponder), Match(origin=QUINN, path="/.well-known/*"))
+        t.network.fault(EditChunk(edit=without_ponder), Match(origin=QUINN, path="*/.well-known/*"))
         await t.hub.broker.refresh("quinn")
         reply = await t.http("POST", "/api/requests", b'{"text": "x", "skill": "ponder"}')
         assert reply.status == 404

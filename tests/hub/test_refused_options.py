@@ -124,7 +124,7 @@ async def test_a_refusal_is_remembered_over_another_read_of_the_card_and_not_ove
         def newer(chunk: bytes) -> bytes:
             return json.dumps({**json.loads(chunk), "version": "2.0.0"}).encode()
 
-        t.network.fault(EditChunk(edit=newer), Match(origin=QUINN, path="/.well-known/*"))
+        t.network.fault(EditChunk(edit=newer), Match(origin=QUINN, path="*/.well-known/*"))
         await t.hub.broker.refresh("quinn")
         await asyncio.sleep(0.1)
         await ask(t, "c-3")
