@@ -250,7 +250,7 @@ class AgentClient:
         at = self._address
         chosen = choose(card, at.text, found_at=found_at, rpc_url=at.rpc_url, dialect_name=self._pinned)
         if self._spoken not in {"", chosen.dialect_name}:
-            chosen = chosen.otherwise()
+            chosen = chosen.speaking(self._spoken)
         refused = (why := self.extended_refused) and f"its extended card was not read, so its public card counts: {why}"
         warnings = (*doubts_of(card, self._extensions), *filter(None, [refused]))
         return structs.replace(chosen, warnings=(*chosen.warnings, *warnings)) if warnings else chosen
@@ -318,16 +318,14 @@ class AgentClient:
     async def _first_known(
         self, call: Call, out: Choice, choice: Choice | None, make: Callable[[Choice, str], Awaitable[T]]
     ) -> T:
-        """The result in the first way that the agent knows. A refusal has the card's address if that is of another
-        origin: the agent may be there, and something else here."""
+        """The result in the first way that the agent knows. A refusal says where the card's address may be to blame."""
         other = self._choice.other if choice is None and self._choice is not None else None
         try:
             result, way = await self._ways.first_known(call, out, other, make)
         except (HttpRefused, WireError, MethodNotFound) as error:
-            if self._choice is not None and self._choice.elsewhere:
-                told = f"the card names another origin, {self._choice.elsewhere}: configure that as the agent's url"
-                if told not in str(error):  # calls may share the failure of a token
-                    error.args = (f"{error}; {told}",)
+            doubt = self._choice.doubt if self._choice is not None else ""
+            if doubt and doubt not in str(error):  # calls may share the failure of a token
+                error.args = (f"{error}; {doubt}",)
             raise
         if way.dialect_name != out.dialect_name:
             self.speak(way.dialect_name)

@@ -223,7 +223,9 @@ def read_result(asked: AnswerRequest, status: int, headers: Mapping[str, str], b
         RpcError: a JSON-RPC error, under whatever status.
         WireError: a redirect, or a 2xx that holds no JSON-RPC answer to this request.
     """
-    refuse_status(asked.where, asked.credential, asked.requested, status, headers, body, now, tolerate_rpc=True)
+    refuse_status(
+        asked.where, asked.credential, asked.requested, status, headers, body, now, sent=asked.sent, tolerate_rpc=True
+    )
     try:
         # Its size was bounded while it was read. Over HTTP+JSON an empty body answers a deletion.
         value = parse_untrusted(body, bytes_max=len(body)) if body else None
@@ -232,7 +234,7 @@ def read_result(asked: AnswerRequest, status: int, headers: Mapping[str, str], b
         raise asked.unknown_task(error) from error
     except WireError as error:
         if not 200 <= status < 300:
-            raise http_refused(asked.where, status, headers, body, now) from None
+            raise http_refused(asked.where, status, headers, body, now, sent=asked.sent) from None
         raise wire_error(asked.where, str(error), headers, body) from error
 
 
@@ -245,11 +247,15 @@ def refuse_status(
     body: bytes,
     now: datetime,
     *,
+    sent: str = "",
     tolerate_rpc: bool = False,
 ) -> None:
-    """Raise what the status alone says; with ``tolerate_rpc`` leave statuses that may carry a JSON-RPC error."""
+    """Raise the error of a status; with ``tolerate_rpc`` leave statuses that may carry a JSON-RPC error.
+
+    ``sent`` is the request's method and path, if ``where`` does not have the path.
+    """
     if status in {401, 403}:
-        raise auth_refused(where, credential, requested, status, headers, body)
+        raise auth_refused(where, credential, requested, status, headers, body, sent=sent)
     if 300 <= status < 400:
         raise WireError(
             f"{where}: answered with a redirect (HTTP {status}) to {destination(headers)}, which is not followed",
@@ -257,11 +263,18 @@ def refuse_status(
         )
     if 200 <= status < 300 or (tolerate_rpc and status not in _LATER):
         return
-    raise http_refused(where, status, headers, body, now)
+    raise http_refused(where, status, headers, body, now, sent=sent)
 
 
 def auth_refused(
-    where: str, credential: str | None, requested: str, status: int, headers: Mapping[str, str], body: bytes
+    where: str,
+    credential: str | None,
+    requested: str,
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    sent: str = "",
 ) -> AuthRefused:
     """401 or 403, with the scheme as the card and the challenge name it (RFC 9110 section 11.6.1)."""
     if credential is None:
@@ -278,15 +291,17 @@ def auth_refused(
         )
     reasons = [f"its card requests {one_line(requested, 240)}"] if requested else []
     reasons += [f"WWW-Authenticate: {challenge}"] if challenge else []
-    why += f" (HTTP {status})" + (f": {'; '.join(reasons)}" if reasons else "")
+    why += f" (HTTP {status}{sent and f' to {sent}'})" + (f": {'; '.join(reasons)}" if reasons else "")
     return AuthRefused(f"{where}: the agent {why}", status=status, why=why, said=describe(headers, body), hint=hint)
 
 
-def http_refused(where: str, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> HttpRefused:
+def http_refused(
+    where: str, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, sent: str = ""
+) -> HttpRefused:
     unclear, said = not 200 <= status < 600, describe(headers, body)
     asked_s = retry_after_s(headers, now) if status in _LATER else None
     return HttpRefused(
-        f"{where}: HTTP {status}, {said}"
+        f"{where}: HTTP {status}{sent and f' to {sent}'}, {said}"
         + ("" if asked_s is None else f"; it asks for a pause of {asked_s:.0f} s")
         + ("; it does not say what became of the request" if unclear else ""),
         status=status,
@@ -461,6 +476,7 @@ class AgentHttp:
             credential=self.credentials.source,
             requested=self.requested,
             session=spoken.session(call) if spoken.caller_names_task else "",
+            sent=one_line(f"{http_call.method} {urlsplit(http_call.url).path}", 160),
         )
         request = Request(
             method=http_call.method,

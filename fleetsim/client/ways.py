@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from fleetsim.model.call import Call, GetTask, Operation, SendMessage, SetPush
 from fleetsim.model.errors import FleetsimError, MethodNotFound
-from fleetsim.wire.choice import Choice, refuses_dialect, refuses_spelling, respelled
+from fleetsim.wire.choice import Choice, refuses_spelling, refuses_way, respelled
 from fleetsim.wire.dialect import dialect
 
 T = TypeVar("T")
@@ -37,7 +38,7 @@ class Ways:
     ) -> tuple[T, Choice]:
         """The result in the first way that the agent knows, and that way. Raises the first refusal if it knows none.
 
-        ``other`` is the choice with the other dialect.
+        ``other`` begins the ways that follow those of ``out``.
         """
         refused: FleetsimError | None = None
         ways = self._of(call, out, other)
@@ -63,8 +64,8 @@ class Ways:
         raise refused
 
     def _of(self, call: Call, out: Choice, other: Choice | None) -> list[Way]:
-        """A stream goes out by its method's alias too, a message and a look at a task also in the other dialect: an
-        agent that speaks the dialect may lack other methods. Over HTTP+JSON 0.3 has two spellings of a body."""
+        """A stream goes out by its method's alias too, a message and a look at a task also in the other ways: an agent
+        that speaks the dialect may lack other methods. Over HTTP+JSON 0.3 has two spellings of a body."""
         spoken = dialect(out.dialect_name)
         spelled = respelled(out) if spoken.paths else None
         out = spelled if spelled is not None and self._respelled else out
@@ -77,5 +78,6 @@ class Ways:
         if spelled is not None and self._respelled is None and isinstance(call, SendMessage | SetPush):
             ways.append(Way(spelled, "", refuses_spelling))
         if other is not None and isinstance(call, SendMessage | GetTask):
-            ways.append(Way(other, "", refuses_dialect))
+            for choice in other.ways():
+                ways.append(Way(choice, "", partial(refuses_way, elsewhere=choice.url != out.url)))
         return ways

@@ -26,12 +26,13 @@ class Phase(StrEnum):
 
 
 class OtherWay(Struct, frozen=True, kw_only=True):
-    """The second way to call an agent, for an agent that does not know the dialect of its card (decision 0013)."""
+    """A further way to call an agent that refuses the one before: the card's next interface, or another dialect."""
 
     dialect: str
     rpc_url: str
     tenant: str | None = None
     rejoin: bool = True
+    other: OtherWay | None = None
 
 
 class AgentRoute(Struct, frozen=True, kw_only=True):

@@ -52,7 +52,7 @@ from fleetsim.request.signals import (
 )
 from fleetsim.request.track import TaskUpdate, Timer, Track, shows_the_message
 from fleetsim.runtime.retry import pause_s
-from fleetsim.wire.choice import refuses_dialect
+from fleetsim.wire.choice import refuses_dialect, refuses_way
 
 LOST_MAX = 400
 """Characters of a malformed reply that the reason of the outcome quotes."""
@@ -145,8 +145,8 @@ def send_failed(context: StepContext, signal: SendFailed) -> None:
     elif sending.stream and isinstance(error, MethodNotFound | UnsupportedOperation):
         track.sending = replace(sending, stream=False, stream_refused=str(error))
         _send_otherwise(context, f"no streaming after all, sending plainly: {error}")
-    elif refuses_dialect(error) and record.other is not None:
-        _try_other_dialect(context, record.other, error)
+    elif record.other is not None and refuses_way(error, elsewhere=record.other.rpc_url != record.rpc_url):
+        _try_other_way(context, record.other, error)
     elif isinstance(error, AuthRefused) and error.status == 401 and sending.attempt < context.rules.key_repeats:
         _retry_or_end(context, error)  # each call reads the keys again, so a key that changed meanwhile is used now
     elif isinstance(error, WireError | LimitReached):
@@ -192,8 +192,8 @@ def _send_otherwise(context: StepContext, reason: str) -> None:
     send(context)
 
 
-def _try_other_dialect(context: StepContext, other: OtherWay, error: FleetsimError) -> None:
-    """The agent does not know the dialect of its card: try the other one, once (decision 0013)."""
+def _try_other_way(context: StepContext, other: OtherWay, error: FleetsimError) -> None:
+    """The agent does not serve this dialect or address: try the next one, once each (decision 0013)."""
     track = context.track
     track.sending = replace(track.sending, stream=False)
     track.record = replace(
@@ -202,10 +202,10 @@ def _try_other_dialect(context: StepContext, other: OtherWay, error: FleetsimErr
         rpc_url=other.rpc_url,
         tenant=other.tenant,
         rejoin=other.rejoin,
-        other=None,
+        other=other.other,
         other_taken=True,
     )
-    _send_otherwise(context, f"trying A2A {other.dialect}, since the agent refused the other dialect: {error}")
+    _send_otherwise(context, f"trying A2A {other.dialect} at {one_line(other.rpc_url, 160)}: {error}")
 
 
 def _maybe_accepted(error: FleetsimError) -> bool:
@@ -239,7 +239,7 @@ def _undeliverable(context: StepContext, error: FleetsimError) -> None:
         context.effects.append(Publish(event=CredentialRefused(why=error.why)))
         reason = f"the agent {error.why}"
     elif isinstance(error, RpcError):
-        also = " in either dialect" if record.other_taken and refuses_dialect(error) else ""
+        also = " in each way that it offers" if record.other_taken and refuses_dialect(error) else ""
         reason = f"the agent refused it with {error.wire_code}{also}: {error}"
         if isinstance(error, MethodNotFound) and (why := context.track.sending.stream_refused):
             reason = f"the agent refused a stream ({why}), and a plain send with {error.wire_code}{also}: {error}"

@@ -7,6 +7,7 @@ address is only a base (decision 0012), the path; it can never move the call to 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
@@ -39,9 +40,9 @@ class Choice(Struct, frozen=True, kw_only=True):
     """How to call an agent. ``warnings`` are lines for the operator; ``tenant`` goes into 1.0 parameters.
 
     ``no_way`` is a sentence if the agent cannot be called at all: fleetsim sends nothing, and ``url`` is empty.
-    ``elsewhere`` is the card's address if that is of another origin, where fleetsim does not call it.
-    ``other`` is how it is called should this be refused as no dialect of its (decision 0013), None where the dialect
-    is the operator's word; ``instead_of`` the dialect of the card, where it was refused.
+    ``doubt`` is a sentence for each failure of a call, if the card's address may be to blame. ``other`` is how the
+    agent is called if it refuses this way (decision 13): by the card's next interface, or in another dialect; None if
+    the operator named the dialect. ``instead_of`` is the dialect of the refused way.
     """
 
     dialect_name: str
@@ -51,24 +52,38 @@ class Choice(Struct, frozen=True, kw_only=True):
     other: Choice | None = None
     instead_of: str = ""
     no_way: str = ""
-    elsewhere: str = ""
+    doubt: str = ""
 
     @property
     def spoken(self) -> str | None:
         """The dialect to show; None if the agent cannot be called."""
         return None if self.no_way else self.dialect_name
 
-    def otherwise(self) -> Choice:
-        """The choice with the other dialect and a warning; this choice if no other dialect fits."""
-        if self.other is None:
+    def ways(self) -> Iterator[Choice]:
+        """This choice and those that follow a refusal, in their order."""
+        way: Choice | None = self
+        while way is not None:
+            yield way
+            way = way.other
+
+    def speaking(self, dialect_name: str) -> Choice:
+        """The first way in this dialect, with a warning and the other ways behind it; this choice if there is none."""
+        ways = list(self.ways())
+        found = next((way for way in ways if way.dialect_name == dialect_name), self)
+        if found is self:
             return self
-        warning = disagreement(self.other.dialect_name)
-        return replace(
-            self.other,
-            warnings=(*self.other.warnings, warning),
-            other=replace(self, other=None),
-            instead_of=self.dialect_name,
-        )
+        warnings = (*found.warnings, disagreement(dialect_name))
+        others = [way for way in ways if way is not found]
+        return _linked([replace(found, warnings=warnings, instead_of=self.dialect_name), *others])
+
+
+def _linked(ways: Sequence[Choice]) -> Choice:
+    """The first of these ways, with each following one as the ``other`` of the way before it."""
+    other = None
+    for way in reversed(ways):
+        other = replace(way, other=other)
+    assert other is not None
+    return other
 
 
 def refuses_dialect(error: Exception) -> bool:
@@ -79,6 +94,15 @@ def refuses_dialect(error: Exception) -> bool:
     if isinstance(error, HttpRefused):
         return error.status == 400 and "version" in error.said.lower()
     return isinstance(error, MethodNotFound | VersionNotSupported | InvalidRequest)
+
+
+def refuses_way(error: Exception, *, elsewhere: bool) -> bool:
+    """Whether the next way follows this refusal (0.3 section 5.6.3): no request had an effect.
+
+    ``elsewhere``: the next way has another address. Only then may 404, 405 or 501 mean that the address is wrong.
+    """
+    gone = elsewhere and isinstance(error, HttpRefused) and error.status in {404, 405, 501}
+    return gone or refuses_dialect(error)
 
 
 def refuses_spelling(error: Exception) -> bool:
@@ -98,9 +122,8 @@ def respelled(choice: Choice) -> Choice | None:
 
 
 def disagreement(spoken: str) -> str:
-    """The warning about an agent that speaks another dialect than its card says."""
-    other = other_dialect(spoken)
-    return f"its card reads as A2A {other}, which the agent does not know: called in {spoken}; the card should say so"
+    """The warning about an agent that refused the dialect or the address that its card names first."""
+    return f"the agent refused what its card names first: called in {spoken}; the card should say so"
 
 
 def no_way(card: AgentCard) -> str:
@@ -130,44 +153,77 @@ def choose(
     Versions below 1 and absent ones count as 0.3; 0.1 is spoken if the card or ``dialect_name`` says so. The latter
     overrules the card. Raises ConfigError if ``configured_url`` is not a plain http(s) address.
     """
-    chosen = _choose(card, configured_url, found_at, rpc_url, dialect_name)
+    ways = _choose(card, configured_url, found_at, rpc_url, dialect_name)
+    chosen = ways[0]
     if dialect_name is not None:
         return chosen
     if not rpc_url and (why := no_way(card)):
         return Choice(dialect_name=chosen.dialect_name, url="", warnings=(why,), no_way=why)
-    if not DIALECTS[chosen.dialect_name].guessed:
-        return chosen
-    other = _choose(card, configured_url, found_at, rpc_url, other_dialect(chosen.dialect_name))
-    return replace(chosen, other=other)
+    first = DIALECTS[chosen.dialect_name]
+    if first.guessed and (len(ways) == 1 or not first.paths):
+        (guess, *_) = _choose(card, configured_url, found_at, rpc_url, other_dialect(chosen.dialect_name))
+        if all((way.dialect_name, way.url) != (guess.dialect_name, guess.url) for way in ways):
+            ways.append(guess)
+    return _linked(ways)
 
 
-def _choose(card: AgentCard, configured_url: str, found_at: str, rpc_url: str, dialect_name: str | None) -> Choice:
+def _choose(
+    card: AgentCard, configured_url: str, found_at: str, rpc_url: str, dialect_name: str | None
+) -> list[Choice]:
+    """The ways to call an agent: its usable interfaces in the card's order, or one; one alone for ``dialect_name``."""
     base = _split(configured_url)
     if base is None or "@" in base.netloc:
         raise ConfigError("the agent's url must be http:// or https:// with a host and without a password")
     warnings: list[str] = []
     usable = [absolute(item, found_at or f"{base.scheme}://{base.netloc}/") for item in card.interfaces]
-    usable = [item for item in usable if _dialect_of(item)]
+    usable = [named for item in usable if _dialect_of(named := _without_operation(item, warnings))]
     if card.interfaces and not usable:
         warnings.append("the card offers no interface that fleetsim speaks; the agent is called as configured")
     mounted = not rpc_url and is_mounted(configured_url, found_at)
     inside = [item for item in usable if lies_below(item.url, base.path)] if mounted else []
-    endpoint = urlsplit(rpc_url).path if rpc_url else base.path
+    endpoint, following = urlsplit(rpc_url).path if rpc_url else base.path, usable
     if inside:
-        usable = inside
+        usable = following = inside
     elif endpoint not in {"", "/"}:
         paths = {item.url: parts.path.rstrip("/") for item in usable if (parts := _split(item.url)) is not None}
-        usable = [item for item in usable if paths.get(item.url) == endpoint.rstrip("/")] or usable
-    picked = _picked(usable, dialect_name)
-    name = dialect_name or (_dialect_of(picked) if picked else UNSAID)
-    if picked is not None and all(item.url != picked.url for item in card.interfaces):
-        warnings.append(f"the card's url should be absolute; it is read as {one_line(picked.url, 160)}")
-    url, elsewhere = _address(base, picked, warnings, inside=bool(inside), rpc_url=rpc_url)
-    if mounted and usable and not inside and not warnings:
-        shown = one_line(base.path, 120)
-        warnings.append(f"the card found below {shown} names no address below it; using {shown} (rpcUrl pins another)")
-    tenant = picked.tenant if picked and DIALECTS[name].takes_tenant else None
-    return Choice(dialect_name=name, url=url, warnings=tuple(warnings), tenant=tenant, elsewhere=elsewhere)
+        following = [item for item in usable if paths.get(item.url) == endpoint.rstrip("/")]
+        usable = following or usable
+
+    def way(picked: AgentInterface | None) -> Choice:
+        name = dialect_name or (_dialect_of(picked) if picked else UNSAID)
+        told = list(warnings)
+        if not told and picked is not None and all(item.url != picked.url for item in card.interfaces):
+            told.append(f"the card's url should be absolute; it is read as {one_line(picked.url, 160)}")
+        url, doubt = _address(base, picked, told, inside=bool(inside), rpc_url=rpc_url, read=bool(found_at))
+        if mounted and usable and not inside and not told:
+            shown = one_line(base.path, 120)
+            told.append(f"the card found below {shown} names no address below it; using {shown} (rpcUrl pins another)")
+        tenant = picked.tenant if picked and DIALECTS[name].takes_tenant else None
+        return Choice(dialect_name=name, url=url, warnings=tuple(told), tenant=tenant, doubt=doubt)
+
+    first = _picked(usable, dialect_name)
+    ways = {(chosen.dialect_name, chosen.url): chosen for chosen in [way(first)]}
+    for item in following if dialect_name is None else ():
+        if item is not first and origin_of(item.url) == origin_of(configured_url):
+            ways.setdefault(((chosen := way(item)).dialect_name, chosen.url), chosen)
+    return list(ways.values())
+
+
+_OPERATION = re.compile(r"(?P<base>.*?)(?P<v1>/v1)?/(message:(send|stream)|tasks(/.*)?|card|extendedAgentCard)")
+
+
+def _without_operation(interface: AgentInterface, warnings: list[str]) -> AgentInterface:
+    """The interface of an address that ends in an operation of HTTP+JSON, at the address of all operations.
+
+    A card of another kind of server may name the path of one operation as its url (0.3 section 5.6.1).
+    """
+    parts = _split(interface.url)
+    found = parts and _OPERATION.fullmatch(parts.path)
+    if parts is None or not found:
+        return interface
+    url = parts._replace(path=found["base"] or "/").geturl()
+    warnings.append(f"the card's url ends in an operation; the agent is called over HTTP+JSON at {one_line(url, 160)}")
+    return replace(interface, url=url, binding="HTTP+JSON")
 
 
 def _picked(usable: list[AgentInterface], dialect_name: str | None) -> AgentInterface | None:
@@ -231,26 +287,39 @@ def origin_of(url: str) -> tuple[str, str, int] | None:
 
 
 def _address(
-    base: SplitResult, picked: AgentInterface | None, warnings: list[str], *, inside: bool, rpc_url: str
+    base: SplitResult, picked: AgentInterface | None, warnings: list[str], *, inside: bool, rpc_url: str, read: bool
 ) -> tuple[str, str]:
-    """The address to call, and the card's if it is of another origin ("" if not)."""
-    origin, elsewhere = f"{base.scheme}://{base.netloc}", ""
+    """The address to call, and a sentence for failures if the card's address may be to blame ("" if not).
+
+    ``read``: there is a card, found at an address.
+    """
+    origin, doubt = f"{base.scheme}://{base.netloc}", ""
     parts = _split(picked.url) if picked else None
     if picked is not None and origin_of(picked.url) != origin_of(base.geturl()):
+        shown = "something unreadable"
         if parts is not None:
-            elsewhere = one_line(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}", 160)
-        shown = elsewhere or "something unreadable"
+            shown = one_line(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}", 160)
+            doubt = f"the card names another origin, {shown}: configure that as the agent's url"
         warnings.append(f"the card advertises {shown}, which is not the configured address; using {base.netloc}")
     if rpc_url:
-        return rpc_url, elsewhere
-    query = f"?{base.query}" if base.query else ""
-    if inside and parts is not None:
-        return origin + parts.path + query, elsewhere
-    if base.path not in {"", "/"}:
-        return origin + base.path + query, elsewhere
+        return rpc_url, doubt
+    named = parts.query if parts is not None else ""
+    if not (_PATH_CHARS - {"@"}).issuperset(named):
+        warnings.append("the query of the card's url is not plain, and left out")
+        named = ""
+    own_path = base.path not in {"", "/"} and not inside
+    if own_path and (parts is None or parts.path.rstrip("/") != base.path.rstrip("/")):
+        named = ""
+    query = "&".join(filter(None, (base.query, named)))
+    query = f"?{query}" if query else ""
+    if own_path:
+        return origin + base.path + query, doubt
     if parts is None:
-        return origin + DEFAULT_PATH, elsewhere
+        if read and picked is None:
+            doubt = f"the card names no address, so {DEFAULT_PATH} is a guess: name the endpoint (rpcUrl, --rpc-url)"
+            warnings.append(doubt)
+        return origin + DEFAULT_PATH, doubt
     if not _PATH_CHARS.issuperset(parts.path):
         warnings.append(f"the card's path is not a plain one; using {DEFAULT_PATH}")
-        return origin + DEFAULT_PATH, elsewhere
-    return origin + (parts.path or "/"), elsewhere
+        return origin + DEFAULT_PATH, doubt
+    return origin + (parts.path or "/") + query, doubt

@@ -152,8 +152,8 @@ async def test_the_first_command_that_every_profile_prints_works_through_the_hub
 @pytest.mark.parametrize(
     ("key", "why"),
     [
-        (None, "wants a credential and none is configured (HTTP 401)"),
-        ("wrong", "refused the credential (HTTP 401)"),
+        (None, "wants a credential and none is configured (HTTP 401 to POST /a2a)"),
+        ("wrong", "refused the credential (HTTP 401 to POST /a2a)"),
     ],
 )
 async def test_a_401_without_a_configured_credential_is_reported_as_such_at_every_door(

@@ -199,7 +199,7 @@ OTHER = OtherWay(dialect="1.0", rpc_url="http://a.example/v1", tenant="blue", re
 
 def unsure(**kind: bool) -> Hand:
     """A record whose agent may turn out to speak another dialect than its card names."""
-    made = replace(record(**kind), other=OTHER, rpc_url="http://a.example/a2a")
+    made = replace(record(**kind), other=OTHER, rpc_url=OTHER.rpc_url)
     return Hand(track=new_track(made, Now(0.0, START))).tell(Begin())
 
 
@@ -226,8 +226,19 @@ def test_an_agent_that_knows_neither_dialect_gets_one_send_in_each(error: Fleets
     hand = unsure().tell(SendFailed(error=error)).tell(SendFailed(error=error))
     assert hand.asked_for(Send) == []
     assert only_outcome(hand) is OutcomeKind.UNDELIVERABLE
-    assert "in either dialect" in hand.outcomes[0].reason
+    assert "in each way" in hand.outcomes[0].reason
     assert hand.outcomes[0].warnings == ()
+
+
+def test_the_cards_interfaces_are_tried_one_after_the_other() -> None:
+    last = OtherWay(dialect="0.3", rpc_url="http://a.example/rpc")
+    chain = replace(unsure().track.record, rpc_url="http://a.example/rest", other=replace(OTHER, other=last))
+    hand = Hand(track=new_track(chain, Now(0.0, START))).tell(Begin())
+    hand = hand.tell(SendFailed(error=VersionNotSupported())).tell(SendFailed(error=HttpRefused("x", status=404)))
+    assert (hand.track.record.rpc_url, hand.track.record.other) == (last.rpc_url, None)
+    assert len(hand.asked_for(Send)) == 1
+    hand = hand.tell(SendFailed(error=HttpRefused("gone", status=404)))
+    assert only_outcome(hand) is OutcomeKind.UNDELIVERABLE
 
 
 @pytest.mark.parametrize(

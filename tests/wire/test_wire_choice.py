@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from fleetsim.model.call import ListTasks, Operation, SendMessage
 from fleetsim.model.card import AgentCard, AgentInterface
-from fleetsim.model.errors import ConfigError, MethodNotFound, UnsupportedOperation, VersionNotSupported
+from fleetsim.model.errors import ConfigError, HttpRefused, MethodNotFound, UnsupportedOperation, VersionNotSupported
 from fleetsim.wire import choice
-from fleetsim.wire.choice import choose
+from fleetsim.wire.choice import choose, refuses_way
 from fleetsim.wire.dialect import DIALECTS, dialect, error_dialect, for_request, write_card_for
 
 KIND = {"message": {"role": "user", "parts": [{"kind": "text", "text": "x"}]}}
@@ -169,7 +169,12 @@ def card(*interfaces: tuple[str, str] | tuple[str, str, str]) -> AgentCard:
         ((("ftp://h:1/x", "0.3"),), "http://h:1", "0.3", "http://h:1/a2a", 1),
         ((("http://h:1/a b", "0.3"),), "http://h:1", "0.3", "http://h:1/a2a", 1),
         ((("http://[::1]:1/x", "0.3"),), "http://[::1]:1", "0.3", "http://[::1]:1/x", 0),
-        ((("http://h:1/x?key=1#f", "0.3"),), "http://h:1", "0.3", "http://h:1/x", 0),
+        ((("http://h:1/x?key=1#f", "0.3"),), "http://h:1", "0.3", "http://h:1/x?key=1", 0),
+        ((("http://h:1/x?<b>", "0.3"),), "http://h:1", "0.3", "http://h:1/x", 1),
+        ((("http://h:1/x?key=1", "0.3"),), "http://h:1/x", "0.3", "http://h:1/x?key=1", 0),
+        ((("http://h:1/x?key=1", "0.3"),), "http://h:1/y?v=2", "0.3", "http://h:1/y?v=2", 0),
+        ((("http://h:1/b/v1/message:stream", "0.3"),), "http://h:1", "0.3+http", "http://h:1/b", 1),
+        ((("http://h:1/v1/card", "0.3"),), "http://h:1", "0.3+http", "http://h:1/", 1),
     ],
 )
 def test_the_cards_first_interface_is_called_at_the_configured_address(
@@ -260,7 +265,7 @@ def test_no_card_moves_a_call_off_the_configured_origin(advertised: str, configu
     found = choose(card((advertised, "1.0"), (advertised, "0.3")), configured)
     assert origin(found.url) == ("http", "h", 1)
     assert found.url.startswith("http://h:1/")
-    assert not any(character in found.url for character in "\\\r\n\t@#? ")
+    assert not any(character in found.url for character in "\\\r\n\t@# ")
     assert all("pw" not in warning and "\n" not in warning for warning in found.warnings)
 
 
@@ -361,19 +366,18 @@ def test_the_other_dialect_can_be_tried_and_its_warning_gives_the_reason(version
     offered = AgentInterface(url="http://h/x", protocol_version=version, tenant="blue")
     first = choose(AgentCard(name="a", interfaces=(offered,)), "http://h")
     assert (first.dialect_name, first.instead_of, first.warnings) == (spoken, "", ())
-    second = first.otherwise()
+    second = first.speaking(other)
     assert (second.dialect_name, second.instead_of, second.url) == (other, spoken, "http://h/x")
     assert second.tenant == ("blue" if other == "1.0" else None)
     (told,) = second.warnings
-    assert f"reads as A2A {spoken}" in told
     assert f"called in {other};" in told
-    third = second.otherwise()
+    third = second.speaking(spoken)
     assert (third.dialect_name, third.instead_of) == (spoken, other), "and back, should that be refused too"
 
 
 def test_a_configured_dialect_has_no_other_to_try() -> None:
     said = choose(card(("http://h/x", "1.0")), "http://h", dialect_name="1.0")
-    assert said.otherwise() is said
+    assert said.speaking("0.3") is said
 
 
 MOUNTED = {"configured_url": "http://h/m?key=1", "found_at": "http://h/m/.well-known/agent-card.json"}
@@ -448,4 +452,40 @@ def test_the_other_dialect_has_the_same_binding() -> None:
     ("url", "elsewhere"), [("https://e.example/a2a", "https://e.example/a2a"), ("http://h/x", ""), ("/x", "")]
 )
 def test_a_warning_names_the_other_origin_of_a_card(url: str, elsewhere: str) -> None:
-    assert choose(card((url, "1.0")), "http://h").elsewhere == elsewhere
+    doubt = choose(card((url, "1.0")), "http://h").doubt
+    assert (elsewhere in doubt, bool(doubt)) == (True, bool(elsewhere))
+
+
+def test_a_card_without_an_address_is_called_at_a_guess() -> None:
+    guess = choose(card(), "http://h", found_at="http://h/.well-known/agent-card.json")
+    assert (guess.url, len(guess.warnings)) == ("http://h/a2a", 1)
+    assert "/a2a" in guess.doubt
+    named = choose(card(), "http://h/rpc", found_at="http://h/.well-known/agent-card.json")
+    assert (named.url, named.doubt) == ("http://h/rpc", "")
+
+
+REST, RPC, ELSEWHERE = ("http://h/rest", "1.0", "HTTP+JSON"), ("http://h/rpc", "0.3"), ("http://e/rpc", "0.3")
+
+
+@pytest.mark.parametrize(
+    ("offered", "configured", "ways"),
+    [
+        ([REST, RPC], "http://h", [("1.0+http", "http://h/rest"), ("0.3", "http://h/rpc")]),
+        ([RPC, REST], "http://h", [("0.3", "http://h/rpc"), ("1.0+http", "http://h/rest"), ("1.0", "http://h/rpc")]),
+        ([REST, ELSEWHERE], "http://h", [("1.0+http", "http://h/rest"), ("0.3+http", "http://h/rest")]),
+        ([RPC, RPC], "http://h", [("0.3", "http://h/rpc"), ("1.0", "http://h/rpc")]),
+        ([RPC, REST], "http://h/rpc", [("0.3", "http://h/rpc"), ("1.0", "http://h/rpc")]),
+    ],
+)
+def test_the_cards_interfaces_follow_each_other_at_addresses_that_it_names(
+    offered: list[Any], configured: str, ways: list[tuple[str, str]]
+) -> None:
+    chosen = choose(card(*offered), configured)
+    assert [(way.dialect_name, way.url) for way in chosen.ways()] == ways
+
+
+@pytest.mark.parametrize(("status", "elsewhere"), [(404, True), (405, True), (501, True), (500, False), (403, False)])
+def test_a_missing_address_leads_to_the_next_one_alone(status: int, elsewhere: bool) -> None:
+    refused = HttpRefused("no", status=status)
+    assert refuses_way(refused, elsewhere=True) is elsewhere
+    assert not refuses_way(refused, elsewhere=False)
