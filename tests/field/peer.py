@@ -4,7 +4,8 @@ A case is JSON: a ``card``, served at both card paths, and ``rules``. The first 
 
 - Fits: ``rpc`` (a method name or a list), ``http`` (GET or POST), ``path``, ``if_task`` and ``unless_task`` (the
   message names a task), ``answered`` (an earlier message named a task), ``if_header`` and ``unless_header``
-  (``{name: text}``), ``nth`` (only the n-th request that fits the rest).
+  (``{name: text}``), ``query`` (a text in the address),
+  ``nth`` (only the n-th request that fits the rest).
 - Reply: ``after_s``, ``status``, ``headers``, ``type`` (null for none), ``gzip``, ``headers_more`` (a count of
   further headers), and one of ``result`` and ``error`` (a JSON-RPC
   reply), ``json`` and ``text`` (the whole body), ``raw`` (the bytes of the whole response), ``sse`` (a list of
@@ -80,6 +81,7 @@ class Peer:
                 (not wanted or method in wanted)
                 and rule.get("http", "POST") == http
                 and rule.get("path", path.partition("?")[0]) == path.partition("?")[0]
+                and rule.get("query", "") in path.partition("?")[2]
                 and not (rule.get("if_task") and not names_task)
                 and not (rule.get("unless_task") and names_task)
                 and rule.get("answered", answered) == answered
@@ -91,7 +93,7 @@ class Peer:
                 if rule.get("nth", self._fitted[number]) == self._fitted[number]:
                     found: dict[str, Any] = rule["reply"]
                     return found
-        if http == "GET" and path in _CARDS and self._script.get("card") is not None:
+        if http == "GET" and path.partition("?")[0] in _CARDS and self._script.get("card") is not None:
             return {"json": self._script["card"]}
         if http == "POST" and method:
             return {"error": {"code": -32601, "message": "Method not found"}}
@@ -152,7 +154,7 @@ class Peer:
                 body = json.loads(raw) if raw else {}
                 if http == "POST":
                     self.log.append(body)
-                await self._send(self._reply_to(http, path.split("?")[0], headers, body), writer, body.get("id"))
+                await self._send(self._reply_to(http, path, headers, body), writer, body.get("id"))
                 await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
             pass

@@ -109,6 +109,16 @@ async def quota(door: Door, agent: str) -> None:
     assert (reply.state in {"failed", "undeliverable"}, "model quota exceeded" in reply.text) == (True, True), reply
 
 
+async def operation_named(door: Door, agent: str) -> None:
+    (reply,) = await door.converse(agent, "chat", "hi")
+    assert "POST /message:send" in reply.text or "POST /message:stream" in reply.text
+
+
+async def guess_named(door: Door, agent: str) -> None:
+    (reply,) = await door.converse(agent, "chat", "hi")
+    assert "/a2a is a guess" in reply.text
+
+
 STREAMING = tuple(door for door in DOORS if door not in {UrlDoor, DirectChatDoor})
 """The doors that stream: some agents here know no other way to send."""
 QUOTING = (StreamDoor, HubDoor, HubStreamDoor, ApiDoor, DashboardDoor, HubClientDoor, McpDoor)
@@ -143,6 +153,11 @@ ROWS: dict[str, tuple[Callable[[Door, str], Awaitable[None]], tuple[type[Door], 
     "30": (quota, QUOTING),
     "31": (slow_pong, STREAMING),
     "32": (slow_pong, STREAMING),
+    "33": (slow_pong, DOORS),
+    "34": (slow_pong, DOORS),
+    "36": (slow_pong, DOORS),
+    "37": (operation_named, QUOTING),
+    "38": (guess_named, QUOTING),
 }
 """The result of each case, and its doors."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,28 @@ async def test_a_401_without_a_credential_names_the_scheme_at_every_door(tmp_pat
             assert "wants a credential and none is configured" in reason
             assert "in the header “x-functions-key”" in reason
             assert 'WWW-Authenticate: ApiKey realm="functions"' in reason
+
+
+async def test_a_token_refused_with_403_is_renewed_at_every_door(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Case 35."""
+    monkeypatch.setenv("CLIENT_SECRET", "sesame")
+    async with AsyncExitStack() as stack:
+        doors = [*HUB_DOORS, None]
+        peers = [await stack.enter_async_context(Peer(case("35"))) for _ in doors]
+        auth = "{{scheme: oauth2, tokenUrl: '{}/token', clientId: me, credentialsEnv: CLIENT_SECRET}}"
+        urls = {f"agent-{number}": peer.base for number, peer in enumerate(peers)}
+        keys = {name: f"auth: {auth.format(url)}" for name, url in urls.items()}
+        fleet = await stack.enter_async_context(running_fleet(tmp_path, urls, keys=keys))
+        fleet.shell.env["CLIENT_SECRET"] = "sesame"
+        for door, name in zip(doors, urls, strict=True):
+            if door is None:
+                done = await fleet.shell.arun("send", urls[name], "hi", "--auth", auth.format(urls[name]))
+                assert (done.returncode, done.stdout) == (0, "pong\n"), done.stderr
+            else:
+                (reply,) = await door(fleet).converse(name, "chat", "hi")
+                assert (reply.state, reply.text) == ("completed", "pong"), door.name
 
 
 async def test_the_extended_card_counts_in_hub_init_and_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
