@@ -91,8 +91,7 @@ def parse_fleet(
     for at, agent in enumerate(file.agents):
         problems += _oddities(written, ("agents", at), agent)
         keys = {key.name: getattr(agent, key.name) for key in fields(agent)}
-        keys |= {"ca": agent.ca or file.fleet.ca, "dialect": agent.dialect or agent.wire}
-        entry = AgentEntry(**keys, folder=FilePath(source).parent)
+        entry = AgentEntry(**{**keys, "ca": agent.ca or file.fleet.ca}, folder=FilePath(source).parent)
         if entry.proxy is None and not on_this_machine(entry.url):
             entry = replace(entry, proxy=file.fleet.proxy)
         if entry.enabled and at in unset:

@@ -196,6 +196,10 @@ class AgentFile:
     subscribes_to: tuple[str, ...] | None = None
     """Accepted for old files; without effect."""
 
+    def __post_init__(self) -> None:
+        if self.dialect is None:
+            object.__setattr__(self, "dialect", self.wire)
+
     @property
     def skill_names(self) -> tuple[str, ...]:
         return tuple(skill.name for skill in self.skills)

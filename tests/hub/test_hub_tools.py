@@ -90,7 +90,7 @@ async def test_a_model_talks_with_an_agent_and_has_it_work() -> None:
             "contextId": asked.data["contextId"],
             "taskId": asked.data["taskId"],
         }
-        assert (await said(t, "chat_with_agent", going, key=AVA)).endswith("Its answer:\ngoing with main")
+        assert (await said(t, "chat_with_agent", going, key=AVA)).endswith("What it says:\ngoing with main")
         work = await ava.call("delegate", {"agent": "quinn", "skill": "ponder", "message": "think"})
         waiting = {"correlationId": work.data["correlationId"], "waitSeconds": 1}
         assert "at work still" in await said(t, "wait_for_task", waiting, key=AVA)
