@@ -319,9 +319,9 @@ class AgentClient:
         self, call: Call, out: Choice, choice: Choice | None, make: Callable[[Choice, str], Awaitable[T]]
     ) -> T:
         """The result in the first way that the agent knows. A refusal says where the card's address may be to blame."""
-        other = self._choice.other if choice is None and self._choice is not None else None
+        others = self._choice.others if choice is None and self._choice is not None else ()
         try:
-            result, way = await self._ways.first_known(call, out, other, make)
+            result, way = await self._ways.first_known(call, out, others, make)
         except (HttpRefused, WireError, MethodNotFound) as error:
             doubt = self._choice.doubt if self._choice is not None else ""
             if doubt and doubt not in str(error):  # calls may share the failure of a token

@@ -145,7 +145,7 @@ REPEATED = frozenset({307, 308})
 
 
 async def exchange_following(runtime: Runtime, address: AgentUrl, request: Request) -> HttpReply:
-    """Send, and again where a redirect leads that is followed, both within ``total_s``. Raises as the transport."""
+    """Send a request and follow one redirect, both within ``total_s``. Raises as the transport."""
     began = runtime.clock.monotonic()
     reply = await runtime.transport.exchange(request, runtime.room)
     instead = followed(address, request.method, request.url, reply.status, reply.headers)
@@ -223,9 +223,9 @@ def read_result(asked: AnswerRequest, status: int, headers: Mapping[str, str], b
         RpcError: a JSON-RPC error, under whatever status.
         WireError: a redirect, or a 2xx that holds no JSON-RPC answer to this request.
     """
-    refuse_status(
-        asked.where, asked.credential, asked.requested, status, headers, body, now, sent=asked.sent, tolerate_rpc=True
-    )
+    sent = "" if status == 200 else one_line(f"{asked.http} {urlsplit(asked.url).path}", 160)
+    where = asked.where
+    refuse_status(where, asked.credential, asked.requested, status, headers, body, now, sent=sent, tolerate_rpc=True)
     try:
         # Its size was bounded while it was read. Over HTTP+JSON an empty body answers a deletion.
         value = parse_untrusted(body, bytes_max=len(body)) if body else None
@@ -234,8 +234,8 @@ def read_result(asked: AnswerRequest, status: int, headers: Mapping[str, str], b
         raise asked.unknown_task(error) from error
     except WireError as error:
         if not 200 <= status < 300:
-            raise http_refused(asked.where, status, headers, body, now, sent=asked.sent) from None
-        raise wire_error(asked.where, str(error), headers, body) from error
+            raise http_refused(where, status, headers, body, now, sent=sent) from None
+        raise wire_error(where, str(error), headers, body) from error
 
 
 def refuse_status(
@@ -250,10 +250,8 @@ def refuse_status(
     sent: str = "",
     tolerate_rpc: bool = False,
 ) -> None:
-    """Raise the error of a status; with ``tolerate_rpc`` leave statuses that may carry a JSON-RPC error.
-
-    ``sent`` is the request's method and path, if ``where`` does not have the path.
-    """
+    """Raise the error of a status; with ``tolerate_rpc`` leave those that may carry a JSON-RPC error. ``sent`` is the
+    request's method and path, if ``where`` lacks the path."""
     if status in {401, 403}:
         raise auth_refused(where, credential, requested, status, headers, body, sent=sent)
     if 300 <= status < 400:
@@ -298,12 +296,11 @@ def auth_refused(
 def http_refused(
     where: str, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, sent: str = ""
 ) -> HttpRefused:
-    unclear, said = not 200 <= status < 600, describe(headers, body)
-    asked_s = retry_after_s(headers, now) if status in _LATER else None
+    said, asked_s = describe(headers, body), retry_after_s(headers, now) if status in _LATER else None
     return HttpRefused(
         f"{where}: HTTP {status}{sent and f' to {sent}'}, {said}"
         + ("" if asked_s is None else f"; it asks for a pause of {asked_s:.0f} s")
-        + ("; it does not say what became of the request" if unclear else ""),
+        + ("" if 200 <= status < 600 else "; it does not say what became of the request"),
         status=status,
         said=said,
         retry_after_s=asked_s,
@@ -476,7 +473,8 @@ class AgentHttp:
             credential=self.credentials.source,
             requested=self.requested,
             session=spoken.session(call) if spoken.caller_names_task else "",
-            sent=one_line(f"{http_call.method} {urlsplit(http_call.url).path}", 160),
+            http=http_call.method,
+            url=http_call.url,
         )
         request = Request(
             method=http_call.method,

@@ -38,9 +38,9 @@ LONE_MESSAGE_S = 5.0
 class AnswerRequest(Struct, frozen=True, kw_only=True):
     """The request that a response belongs to.
 
-    ``where``, ``sent`` (method and path), ``credential`` and ``requested`` are words for messages, the last of the
-    credentials that the card requests. ``task_id`` is the task that the request named, ``session`` the conversation, in
-    a dialect whose answers may leave it out.
+    ``where``, ``credential`` and ``requested`` are words for messages, the last of the credentials that the card
+    requests; ``http`` is the method. ``task_id`` is the task that the request named, ``session`` the conversation, in a
+    dialect whose answers may leave it out.
     """
 
     request_id: str
@@ -51,7 +51,8 @@ class AnswerRequest(Struct, frozen=True, kw_only=True):
     requested: str = ""
     session: str = ""
     task_id: str = ""
-    sent: str = ""
+    http: str = ""
+    url: str = ""
 
     def unknown_task(self, error: TaskNotFound) -> TaskNotFound:
         """The agent's error with its address, the call and the task."""

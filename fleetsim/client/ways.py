@@ -34,14 +34,14 @@ class Ways:
         self._respelled = None
 
     async def first_known(
-        self, call: Call, out: Choice, other: Choice | None, make: Callable[[Choice, str], Awaitable[T]]
+        self, call: Call, out: Choice, others: tuple[Choice, ...], make: Callable[[Choice, str], Awaitable[T]]
     ) -> tuple[T, Choice]:
         """The result in the first way that the agent knows, and that way. Raises the first refusal if it knows none.
 
-        ``other`` begins the ways that follow those of ``out``.
+        ``others`` follow if the agent refuses the ways of ``out``.
         """
         refused: FleetsimError | None = None
-        ways = self._of(call, out, other)
+        ways = self._of(call, out, others)
         for way in ways:
             if refused is not None and not way.after(refused):
                 continue
@@ -63,7 +63,7 @@ class Ways:
         assert refused is not None  # there is always a first way
         raise refused
 
-    def _of(self, call: Call, out: Choice, other: Choice | None) -> list[Way]:
+    def _of(self, call: Call, out: Choice, others: tuple[Choice, ...]) -> list[Way]:
         """A stream goes out by its method's alias too, a message and a look at a task also in the other ways: an agent
         that speaks the dialect may lack other methods. Over HTTP+JSON 0.3 has two spellings of a body."""
         spoken = dialect(out.dialect_name)
@@ -77,7 +77,6 @@ class Ways:
         ]
         if spelled is not None and self._respelled is None and isinstance(call, SendMessage | SetPush):
             ways.append(Way(spelled, "", refuses_spelling))
-        if other is not None and isinstance(call, SendMessage | GetTask):
-            for choice in other.ways():
-                ways.append(Way(choice, "", partial(refuses_way, elsewhere=choice.url != out.url)))
+        if isinstance(call, SendMessage | GetTask):
+            ways += [Way(choice, "", partial(refuses_way, elsewhere=choice.url != out.url)) for choice in others]
         return ways

@@ -76,7 +76,7 @@ def route_of(view: AgentView, request: SkillRequest, *, webhooks_at: str | None)
     spoken = dialect(dialect_name)
     push = wanted and webhooks_at is not None and (webhooks_at.startswith("https:") or not spoken.webhooks_by_https)
     other = None
-    for way in reversed([*view.choice.ways()][1:] if view.choice is not None else []):
+    for way in reversed(view.choice.others if view.choice is not None else ()):
         rejoin = dialect(way.dialect_name).rejoins if entry.rejoin is None else entry.rejoin
         other = OtherWay(dialect=way.dialect_name, rpc_url=way.url, tenant=way.tenant, rejoin=rejoin, other=other)
     return AgentRoute(

@@ -7,7 +7,6 @@ address is only a base (decision 0012), the path; it can never move the call to 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
@@ -40,16 +39,16 @@ class Choice(Struct, frozen=True, kw_only=True):
     """How to call an agent. ``warnings`` are lines for the operator; ``tenant`` goes into 1.0 parameters.
 
     ``no_way`` is a sentence if the agent cannot be called at all: fleetsim sends nothing, and ``url`` is empty.
-    ``doubt`` is a sentence for each failure of a call, if the card's address may be to blame. ``other`` is how the
-    agent is called if it refuses this way (decision 13): by the card's next interface, or in another dialect; None if
-    the operator named the dialect. ``instead_of`` is the dialect of the refused way.
+    ``doubt`` is a sentence for each failure of a call, if the card's address may be to blame. ``others`` are the ways
+    that follow if the agent refuses this one (decision 13): the card's next interfaces, or another dialect; none if the
+    operator named the dialect. ``instead_of`` is the dialect of the refused way.
     """
 
     dialect_name: str
     url: str
     warnings: tuple[str, ...] = ()
     tenant: str | None = None
-    other: Choice | None = None
+    others: tuple[Choice, ...] = ()
     instead_of: str = ""
     no_way: str = ""
     doubt: str = ""
@@ -59,31 +58,14 @@ class Choice(Struct, frozen=True, kw_only=True):
         """The dialect to show; None if the agent cannot be called."""
         return None if self.no_way else self.dialect_name
 
-    def ways(self) -> Iterator[Choice]:
-        """This choice and those that follow a refusal, in their order."""
-        way: Choice | None = self
-        while way is not None:
-            yield way
-            way = way.other
-
     def speaking(self, dialect_name: str) -> Choice:
         """The first way in this dialect, with a warning and the other ways behind it; this choice if there is none."""
-        ways = list(self.ways())
-        found = next((way for way in ways if way.dialect_name == dialect_name), self)
+        found = next((way for way in (self, *self.others) if way.dialect_name == dialect_name), self)
         if found is self:
             return self
+        others = (replace(self, others=()), *(way for way in self.others if way is not found))
         warnings = (*found.warnings, disagreement(dialect_name))
-        others = [way for way in ways if way is not found]
-        return _linked([replace(found, warnings=warnings, instead_of=self.dialect_name), *others])
-
-
-def _linked(ways: Sequence[Choice]) -> Choice:
-    """The first of these ways, with each following one as the ``other`` of the way before it."""
-    other = None
-    for way in reversed(ways):
-        other = replace(way, other=other)
-    assert other is not None
-    return other
+        return replace(found, warnings=warnings, instead_of=self.dialect_name, others=others)
 
 
 def refuses_dialect(error: Exception) -> bool:
@@ -164,7 +146,7 @@ def choose(
         (guess, *_) = _choose(card, configured_url, found_at, rpc_url, other_dialect(chosen.dialect_name))
         if all((way.dialect_name, way.url) != (guess.dialect_name, guess.url) for way in ways):
             ways.append(guess)
-    return _linked(ways)
+    return replace(chosen, others=tuple(ways[1:]))
 
 
 def _choose(

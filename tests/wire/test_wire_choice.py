@@ -187,7 +187,7 @@ def test_the_cards_first_interface_is_called_at_the_configured_address(
 @pytest.mark.parametrize("offered", [("http://h:1/g", "1.0", "GRPC"), ("http://h:1/g", "2.0", "HTTP+JSON")])
 def test_without_a_common_interface_only_a_configured_dialect_works(offered: tuple[str, ...]) -> None:
     alone = choose(card(offered), "http://h:1")
-    assert (offered[2] in alone.no_way, alone.other, alone.url) == (True, None, "")
+    assert (offered[2] in alone.no_way, alone.others, alone.url) == (True, (), "")
     pinned = choose(card(offered), "http://h:1", rpc_url="http://h:1/rpc")
     assert (pinned.url, pinned.no_way) == ("http://h:1/rpc", "")
     assert (choose(card(offered), "http://h:1", dialect_name="0.3").no_way) == ""
@@ -444,8 +444,8 @@ def test_a_relative_address_is_resolved_against_the_cards_address() -> None:
 
 def test_the_other_dialect_has_the_same_binding() -> None:
     first = choose(card(("http://h/x", "1.0", "HTTP+JSON")), "http://h")
-    assert first.other is not None
-    assert (first.dialect_name, first.other.dialect_name) == ("1.0+http", "0.3+http")
+    (other,) = first.others
+    assert (first.dialect_name, other.dialect_name) == ("1.0+http", "0.3+http")
 
 
 @pytest.mark.parametrize(
@@ -481,7 +481,7 @@ def test_the_cards_interfaces_follow_each_other_at_addresses_that_it_names(
     offered: list[Any], configured: str, ways: list[tuple[str, str]]
 ) -> None:
     chosen = choose(card(*offered), configured)
-    assert [(way.dialect_name, way.url) for way in chosen.ways()] == ways
+    assert [(way.dialect_name, way.url) for way in (chosen, *chosen.others)] == ways
 
 
 @pytest.mark.parametrize(("status", "elsewhere"), [(404, True), (405, True), (501, True), (500, False), (403, False)])
