@@ -70,7 +70,7 @@ class ArtifactUpdate(Struct, frozen=True, kw_only=True):
     append: bool = False
     last_chunk: bool = False
     metadata: JsonObject = {}
-    state: ClassVar[None] = None
+    state: ClassVar[TaskState | None] = None
 
 
 class DirectReply(Struct, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ from tests.broken.editors import (
 from tests.broken.services import Ownerless
 from tests.broken.wire import Edit, HttpRequest, HttpResponse, Json
 
-AGENT_CARD, AGENT_JSON, *_ = CARD_PATHS
+AGENT_CARD, AGENT_JSON = CARD_PATHS[::2], CARD_PATHS[1::2]
 CREDENTIALS = {"x-api-key", "authorization"}
 
 
@@ -69,8 +69,8 @@ def _strangers(extension: dict[str, Any]) -> Json:
 catalogue = Catalogue()
 add = catalogue.add
 
-add("C-01 no-agent-card: the card is not at agent-card.json", edit_card(lambda _card: None, paths=[AGENT_CARD]))
-add("C-02 no-agent-json: the card is not at agent.json", edit_card(lambda _card: None, paths=[AGENT_JSON]))
+add("C-01 no-agent-card: the card is not at agent-card.json", edit_card(lambda _card: None, paths=AGENT_CARD))
+add("C-02 no-agent-json: the card is not at agent.json", edit_card(lambda _card: None, paths=AGENT_JSON))
 add(
     "C-03 card-url-root: the card's url is the server's root",
     edit_card(lambda card: each_object(card, member("url", lambda url: urljoin(url, "/")))),

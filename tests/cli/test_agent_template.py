@@ -52,4 +52,4 @@ def test_the_tutorial_shows_the_template_itself() -> None:
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     files = files_for("greeter")
     assert blocks[0] == files["greeter.py"]
-    assert blocks[1].strip() in files["test_greeter.py"]
+    assert any(block.strip() in files["test_greeter.py"] for block in blocks[1:])

@@ -89,7 +89,7 @@ async def test_an_agent_whose_card_names_another_dialect_works_by_url_and_the_ne
         for more in ([], ["--stream"]):
             sent = await shell.arun("send", url, "hello", "--skill", "echo", *more)
             assert (sent.returncode, sent.stdout) == (0, "hello\n"), sent.stderr
-            assert "A2A 0.3" in sent.stderr
+            assert "called in 1.0" in sent.stderr
         asked = await shell.arun("send", url, "hi", "--skill", "ask")
         (next_step,) = [line for line in asked.stderr.splitlines() if "--task-id" in line]
         assert "--dialect 1.0" in next_step
@@ -97,10 +97,10 @@ async def test_an_agent_whose_card_names_another_dialect_works_by_url_and_the_ne
         for more in ([], ["--a2a-version", "1.0"]):
             got = await shell.arun("task", "get", task_id, "--agent", url, *more)
             assert "input-required" in got.stdout, got.stderr
-            assert ("A2A 0.3" in got.stderr) == (not more)
+            assert ("called in 1.0" in got.stderr) == (not more)
         talked = await shell.arun("chat", url, "--skill", "echo", stdin="good day\nand night\n")
         assert talked.stdout == "good day\nand night\n", talked.stderr
-        assert talked.stderr.count("A2A 0.3") == 1
+        assert talked.stderr.count("called in 1.0") == 1
         checked = await shell.arun("check", url, "--only", "C-*", "--only", "M-*")
         assert checked.returncode == 1
         assert "A2A 0.3" in checked.stdout

@@ -148,9 +148,9 @@ async def test_an_agent_that_takes_the_other_objects_from_now_on_is_sent_them_af
         taken.append(ending)
         for _ in range(2):
             with suppress(InvalidParams):
-                await ways.first_known(call, out, None, make)
+                await ways.first_known(call, out, (), make)
         asked.clear()
-        assert (await ways.first_known(call, out, None, make))[0]
+        assert (await ways.first_known(call, out, (), make))[0]
         assert len(asked) == 1
 
 

@@ -168,7 +168,7 @@ class UrlDoor(Door):
         command = send
         for number, turn in enumerate(turns, 1):
             reply, task_id, answer = await self._say(agent, command, turn)
-            if task_id and not answer and len(turns) > 1:
+            if task_id and not answer and len(turns) > 1 and "--task-id" not in command:
                 reply = replace(reply, context_id=await self._context(agent, task_id))
             command = answer or ([*send, "--context-id", reply.context_id] if number < len(turns) else [])
             replies.append(reply)

@@ -151,7 +151,8 @@ class Peer:
                     name, _, value = field.decode("latin-1").partition(":")
                     headers[name.strip().lower()] = value.strip()
                 raw = await reader.readexactly(int(headers.get("content-length", 0)))
-                body = json.loads(raw) if raw else {}
+                is_json = raw and "json" in headers.get("content-type", "")
+                body = json.loads(raw) if is_json else {}
                 if http == "POST":
                     self.log.append(body)
                 await self._send(self._reply_to(http, path, headers, body), writer, body.get("id"))

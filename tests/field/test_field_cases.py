@@ -122,7 +122,7 @@ async def guess_named(door: Door, agent: str) -> None:
 STREAMING = tuple(door for door in DOORS if door not in {UrlDoor, DirectChatDoor})
 """The doors that stream: some agents here know no other way to send."""
 QUOTING = (StreamDoor, HubDoor, HubStreamDoor, ApiDoor, DashboardDoor, HubClientDoor, McpDoor)
-"""Those that show the error of a request that has no task."""
+"""The doors that show the error of a request that has no task. The first ends with another status if HTTP refuses."""
 
 ROWS: dict[str, tuple[Callable[[Door, str], Awaitable[None]], tuple[type[Door], ...]]] = {
     "01": (slow_pong, DOORS),
@@ -156,7 +156,7 @@ ROWS: dict[str, tuple[Callable[[Door, str], Awaitable[None]], tuple[type[Door], 
     "33": (slow_pong, DOORS),
     "34": (slow_pong, DOORS),
     "36": (slow_pong, DOORS),
-    "37": (operation_named, QUOTING),
+    "37": (operation_named, QUOTING[1:]),
     "38": (guess_named, QUOTING),
 }
 """The result of each case, and its doors."""

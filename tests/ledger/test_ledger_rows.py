@@ -68,7 +68,11 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(kind)
     if kind in UNIONS:
         return st.one_of([values(member) for member in UNIONS[kind]])
-    hints = {name: hint for name, hint in typing.get_type_hints(kind).items() if hint != typing.ClassVar[str]}
+    hints = {
+        name: hint
+        for name, hint in typing.get_type_hints(kind).items()
+        if typing.get_origin(hint) is not typing.ClassVar
+    }
     return st.deferred(lambda: st.builds(kind, **{name: values(hint) for name, hint in hints.items()}))
 
 

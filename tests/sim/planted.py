@@ -328,7 +328,7 @@ DEFECTS: tuple[Planted, ...] = (
         name="unconfirmed",
         wrong="an end is believed to bring all of the answer: no look is owed",
         file="request/following.py",
-        old="            complete = bool(task.artifacts) and "
+        old='            complete = task.text != "" and '
         "all(a.artifact_id in track.ending.whole for a in task.artifacts)\n",
         new="            complete = True\n",
         found_by="I-11",
