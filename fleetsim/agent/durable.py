@@ -60,15 +60,12 @@ class TaskStorage(Protocol):
 
     async def flush(self, key: TaskKey | None = None) -> None:
         """Return once all changes so far, or those of one task, are on disk. Raises StateUnwritable."""
-        ...
 
     async def find(self, key: TaskKey) -> Record | None:
         """A task of another process. Raises StateUnwritable."""
-        ...
 
     async def select(self, owner: str, **only: Any) -> list[tuple[int, TaskKey]] | None:
         """As ``Store.select``, of all processes; None if this one has them all. Raises StateUnwritable."""
-        ...
 
 
 class _Batch:

@@ -104,15 +104,12 @@ class Operations(Protocol):
 
     async def call(self, call: Call, caller: CallerContext) -> Reply:
         """Execute a call that has one reply."""
-        ...
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: CallerContext) -> Watch:
         """Execute a call whose reply is a stream; the caller closes it."""
-        ...
 
     async def dialect_of(self, owner: str, task_id: str) -> str | None:
         """The dialect that the owner's task was created in, or None if the task is unknown."""
-        ...
 
 
 class Interceptor:

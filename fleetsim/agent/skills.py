@@ -60,23 +60,18 @@ class ArtifactWriter(Protocol):
 
     def put(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
         """Add to the task's artifacts."""
-        ...
 
     def note(self, text: str) -> None:
         """Show what the skill is doing."""
-        ...
 
     async def ask(self, question: str, *, auth: bool) -> Message:
         """Wait for somebody."""
-        ...
 
     def unread(self) -> tuple[Message, ...]:
         """Take the messages that came unasked."""
-        ...
 
     async def breathe(self) -> None:
         """Let readers run."""
-        ...
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

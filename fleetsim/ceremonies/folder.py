@@ -222,7 +222,6 @@ class FolderFollower(Protocol):
 
     def follow_folder(self) -> None:
         """Use the ceremonies that were read last."""
-        ...
 
 
 class CeremonyStore:

@@ -73,7 +73,6 @@ class OutcomeWaiter(Protocol):
 
     async def wait(self, correlation_id: str, /) -> Outcome:
         """Wait for a request's outcome. Raises UnknownTarget for an unknown request."""
-        ...
 
 
 class FleetTargets(Protocol):
@@ -81,11 +80,9 @@ class FleetTargets(Protocol):
 
     def resolve(self, skill: str, targets: Sequence[str], /) -> tuple[str, ...]:
         """The agents that a request for these targets goes to. Raises UnknownTarget."""
-        ...
 
     def judge(self) -> Judge:
         """A judge of targets; the same object while the fleet offers the same."""
-        ...
 
 
 class Runs:

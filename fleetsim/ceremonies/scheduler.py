@@ -109,7 +109,6 @@ class RunDispatcher(Protocol):
 
     async def submit_run(self, requests: Sequence[SkillRequest], run: RunRecord, /) -> bool:
         """Accept a run's requests together with its slot; False if the slot is taken. Raises FleetsimError."""
-        ...
 
 
 class Scheduler:

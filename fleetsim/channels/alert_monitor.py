@@ -61,7 +61,6 @@ class WatchedFleet(CurrentSettings, Protocol):
 
     def facts(self) -> FleetFacts:
         """The fleet at this moment."""
-        ...
 
 
 class AlertMonitor:

@@ -303,7 +303,6 @@ class CurrentSettings(Protocol):
     @property
     def settings(self) -> NoticeSettings:
         """Those of the version of agents.yaml in force."""
-        ...
 
 
 class Notifier:

@@ -471,7 +471,6 @@ class Internals(Protocol):
 
     def holds(self, task_id: str) -> bool | None:
         """Whether its store has that task; None if its store is unknown."""
-        ...
 
 
 class LocalInternals:

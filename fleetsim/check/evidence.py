@@ -56,7 +56,6 @@ class Evidence(Protocol):
 
     def shown(self) -> str:
         """As text for a report, trimmed and without secrets."""
-        ...
 
 
 class NotPassed(Exception):

@@ -46,11 +46,9 @@ class CeremonySource(Protocol):
 
     async def listing(self) -> CeremonyRows:
         """Every ceremony (``ceremonies``), and every file that is wrong (``errors``)."""
-        ...
 
     async def dry_run(self, ceremony_id: str) -> DryRun:
         """The requests that firing it would send."""
-        ...
 
     async def create(self, keys: Mapping[str, Any]) -> CeremonyFacts: ...
 

@@ -55,18 +55,15 @@ class BodyAccount(Turns, Protocol):
 
     def charge(self, work_s: float) -> None:
         """Charge seconds of work."""
-        ...
 
     def place(self) -> BodyPlace:
         """The body's place in memory."""
-        ...
 
     async def hold(self, more: int, place: BodyPlace, size: int, deadline: Deadline | None) -> None:
         """Count ``more`` bytes of a body, and wait until its ``size`` bytes may be held, without its ``deadline``.
 
         The caller subtracts them from ``bytes``. Raises Refusal (429).
         """
-        ...
 
 
 class RequestTurn(Protocol):
@@ -77,19 +74,15 @@ class RequestTurn(Protocol):
 
     async def begin(self, size: int = 0) -> None:
         """Wait for the turn; ``size`` is that of the body. Raises Refusal (429)."""
-        ...
 
     def away(self) -> AbstractAsyncContextManager[None]:
         """Give the turn back while the request waits."""
-        ...
 
     def holds(self, size: int) -> bool:
         """Count ``size`` bytes of the answer in place of those before. Returns False, and counts none, without room."""
-        ...
 
     async def hold(self, size: int) -> None:
         """Reserve room for these bytes, once there is enough."""
-        ...
 
 
 class BodyReader:
@@ -281,7 +274,6 @@ class EventSource(Protocol[EventT_co]):
 
     def events(self) -> AsyncGenerator[EventT_co | None, None]:
         """Everything there is to say; None keeps the connection alive."""
-        ...
 
     def close(self) -> None: ...
 

@@ -105,7 +105,6 @@ class ClosableConnection(Protocol):
 
     def give_way(self) -> None:
         """Close at once, to make room for another connection."""
-        ...
 
 
 class Connections:

@@ -30,18 +30,15 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """The wall time, aware, in UTC."""
-        ...
 
     def monotonic(self) -> float:
         """Seconds that never run backwards; the event loop's time."""
-        ...
 
     async def sleep_until(self, when: datetime) -> None:
         """Wait until the wall clock reads ``when`` or was set: the caller reads the clock again.
 
         A clock that was set, or a machine that slept, is noticed within a minute.
         """
-        ...
 
 
 class Ids(Protocol):
@@ -49,11 +46,9 @@ class Ids(Protocol):
 
     def new(self) -> str:
         """A fresh id (a UUID in the real form)."""
-        ...
 
     def secret(self) -> str:
         """256 bits of secret, URL-safe."""
-        ...
 
 
 class Rng(Protocol):
@@ -61,7 +56,6 @@ class Rng(Protocol):
 
     def stream(self, owner: str) -> random.Random:
         """The owner's own generator; the same object each time."""
-        ...
 
 
 class Resolver(Protocol):
@@ -73,7 +67,6 @@ class Resolver(Protocol):
         Raises:
             Unreachable: the name does not resolve, or not within the time limit.
         """
-        ...
 
 
 class Turns(Protocol):
@@ -88,11 +81,9 @@ class Turns(Protocol):
 
     async def turn(self, events: int = 0) -> float:
         """Return once more may be read; ``events`` were read since the last call."""
-        ...
 
     async def paid(self) -> float:
         """Return once the work done so far is paid for: a large document may be parsed now."""
-        ...
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -197,18 +188,15 @@ class Transport(Protocol):
             WireError: the reply is not HTTP, or is in a content coding that cannot be decoded.
             BlockedAddress: a guarded transport refused the destination.
         """
-        ...
 
     async def exchange(self, request: Request, room: Room | None = None) -> Reply:
         """Send and read the whole response under ``request.limits``; a large one takes its place in ``room``.
 
         Raises as ``open`` does.
         """
-        ...
 
     def guarded(self, policy: AddressPolicy) -> Transport:
         """A transport that dials only addresses ``policy`` allows, checked on every connection."""
-        ...
 
     def through(self, way: WayOut) -> Transport:
         """A transport whose connections are made in this way. It keeps the address policy.
@@ -216,11 +204,9 @@ class Transport(Protocol):
         Raises:
             ConfigError: this transport cannot do so.
         """
-        ...
 
     async def aclose(self) -> None:
         """Close every connection."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,34 +225,27 @@ class Files(Protocol):
 
         ``private`` refuses a file that anybody but its owner can read.
         """
-        ...
 
     async def listing(self, folder: Path, *, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
         """The folder's files by name, each with a digest of its content. Raises ConfigError.
 
         A link or irregular file is listed with a digest that is none, so that reading it says what is wrong.
         """
-        ...
 
     async def folders(self, folder: Path) -> tuple[Path, ...]:
         """The folders in a folder by name, no hidden ones and no links; none if it is missing or unreadable."""
-        ...
 
     async def stamp(self, path: Path) -> FileStamp | None:
         """One file as ``listing`` would show it, hidden or not; None if there is none."""
-        ...
 
     async def write(self, path: Path, data: bytes, *, mode: int | None = 0o600) -> None:
         """Replace atomically (temporary file, sync, rename). ``mode`` None: that of the file replaced."""
-        ...
 
     async def create(self, path: Path, data: bytes, *, mode: int = 0o600) -> bool:
         """Write a new file, whole or not at all, and its folder if that is missing. False: there is one already."""
-        ...
 
     async def remove(self, path: Path) -> None:
         """Delete if there."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,7 +271,6 @@ class Programs(Protocol):
 
     async def run(self, program: Program) -> ProgramResult:
         """Run it to its end. Never raises for a bad program."""
-        ...
 
 
 class Work(Protocol):
@@ -300,11 +278,9 @@ class Work(Protocol):
 
     def mark(self) -> float:
         """The beginning of a stretch."""
-        ...
 
     def since_s(self, mark: float) -> float:
         """Seconds of work since a mark of the same thread, which has not waited meanwhile."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,16 +91,13 @@ class Witness(Protocol):
 
     def ended(self, task: AgentTask) -> None:
         """The agent's store has ended the task."""
-        ...
 
     @property
     def now(self) -> float:
         """Seconds of the run until now."""
-        ...
 
     def slowness(self, agent: str) -> float:
         """By which factor it works slower now; 1 is normal."""
-        ...
 
 
 class KeyAuthenticator(Authenticator):

@@ -32,7 +32,6 @@ class LineWriter(Protocol):
 
     def __call__(self, kind: str, **members: object) -> None:
         """Writes a line of this kind."""
-        ...
 
 
 class CallRecorder:

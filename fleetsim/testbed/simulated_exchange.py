@@ -50,11 +50,9 @@ class NetworkPort(Protocol):
 
     def addresses_of(self, host: str) -> tuple[str, ...]:
         """The addresses of a host. Raises Unreachable."""
-        ...
 
     def mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
         """The application that listens at an address."""
-        ...
 
     def over(self, request: Request, source: str) -> list[tuple[Fault, FaultInput]]: ...
 

@@ -252,7 +252,6 @@ class Dialect(ABC):
     @abstractmethod
     def encode_push(self, event: TaskEvent, task: Task) -> dict[str, Any]:
         """The webhook body for ``event``, which left the task as ``task``."""
-        ...
 
     @abstractmethod
     def write_send(self, call: SendMessage) -> dict[str, Any]: ...

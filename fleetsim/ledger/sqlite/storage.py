@@ -59,15 +59,12 @@ class Guard(Protocol):
 
     def ready(self) -> None:
         """Raise NotAccepting if nothing may be written now."""
-        ...
 
     def before_commit(self, connection: Connection) -> None:
         """Check the transaction before its commit. May raise sqlite3.Error: then it is not committed."""
-        ...
 
     def after_commit(self) -> None:
         """It was committed. Raises nothing."""
-        ...
 
 
 class Transactions:
@@ -190,19 +187,15 @@ class Storage(Protocol):
 
     async def start(self) -> None:
         """Open the file. Raises ConfigError (LedgerDamaged, LedgerLocked) if it must not be used."""
-        ...
 
     def write(self, operation: Operation[T]) -> Awaitable[T]:
         """Run it in a transaction; done once that is durable. Operations run in the order of calls."""
-        ...
 
     def read(self, operation: Operation[T]) -> Awaitable[T]:
         """Run it on what is durable now, without waiting for writes in progress."""
-        ...
 
     async def stop(self) -> None:
         """Finish what was handed in, then close the file."""
-        ...
 
 
 _CLOSED = "the ledger is closed"
