@@ -75,7 +75,17 @@ async def move_to_postgres(path: Path, place: Place, now: datetime) -> dict[str,
     """
     with closing(open_file(path, now, one_connection=True, busy_s=0)) as source:
         async with _tables(place, now, new=True) as target:
-            filled = await _filled(target)
+            for table in TABLES:
+                if filled := await target.fetchval(f"SELECT EXISTS (SELECT FROM {table})"):
+                    break
+            else:
+                hub = await target.fetchval(  # hubs take its rows over, as those of any hub that has left
+                    "INSERT INTO hubs (name, version, lease, expires_at, ended_at)"
+                    " VALUES ('', $1, $2, clock_timestamp(), clock_timestamp()) RETURNING hub",
+                    version("fleetsim"),
+                    timedelta(seconds=1),
+                )
+                await target.execute("SELECT set_config('fleetsim.hub', $1, true)", str(hub))
             sums = {table: RowTotals() for table in TABLES}
             for table in TABLES:
                 await _copy_in(target, place, table, map(sums[table].add, _sqlite_rows(source.writer, table)), filled)
@@ -231,33 +241,15 @@ async def _tables(place: Place, now: datetime, *, new: bool) -> AsyncIterator[Co
         await connection.close()
 
 
-async def _filled(connection: Connection) -> bool:
-    for table in TABLES:
-        if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {table})"):
-            return True
-    hub = await connection.fetchval(  # hubs take its rows over, as those of any hub that has left
-        "INSERT INTO hubs (name, version, lease, expires_at, ended_at)"
-        " VALUES ('', $1, $2, clock_timestamp(), clock_timestamp()) RETURNING hub",
-        version("fleetsim"),
-        timedelta(seconds=1),
-    )
-    await connection.execute("SELECT set_config('fleetsim.hub', $1, true)", str(hub))
-    return False
-
-
-async def _columns(connection: Connection, table: str) -> dict[str, bool]:
-    """The columns that are facts, and whether each is a truth value."""
-    rows = await connection.fetch(
+async def _copy_in(connection: Connection, place: Place, table: str, rows: Iterator[Row], filled: bool) -> None:
+    """Copy the rows in batches; if the tables were ``filled`` before, only read them."""
+    found = await connection.fetch(
         "SELECT column_name, data_type = 'boolean' FROM information_schema.columns"
         " WHERE table_schema = current_schema() AND table_name = $1 ORDER BY ordinal_position",
         table,
     )
-    return {name: truth for name, truth in rows if name not in _OWN or (table, name) == ("events", "seq")}
-
-
-async def _copy_in(connection: Connection, place: Place, table: str, rows: Iterator[Row], filled: bool) -> None:
-    """Copy the rows in batches; if the tables were ``filled`` before, only read them."""
-    columns = await _columns(connection, table)
+    # The columns that are facts, and whether each is a truth value.
+    columns = {name: truth for name, truth in found if name not in _OWN or (table, name) == ("events", "seq")}
     batch: list[tuple[Any, ...]] = []
 
     async def write() -> None:

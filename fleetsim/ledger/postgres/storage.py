@@ -148,27 +148,23 @@ def explain(error: BaseException) -> BaseException:
         return ValueError(f"a value cannot be recorded: {error}")
     if isinstance(error, _PASSING):
         log.debug("PostgreSQL: %s (%s)", error, type(error).__name__)
+        reason = "PostgreSQL does not answer"  # the driver's words are about its own state
+        match error:
+            case asyncpg.DiskFullError():
+                reason = "PostgreSQL's disk is full"
+            case asyncpg.ReadOnlySQLTransactionError():
+                reason = "PostgreSQL is read-only"
+            case asyncpg.TooManyConnectionsError():
+                reason = "PostgreSQL has no free connection"
+            case asyncpg.PostgresError() if not isinstance(error, asyncpg.PostgresConnectionError):
+                reason = f"PostgreSQL refused it ({error})"
         return NotAccepting(
-            f"the ledger cannot be written: {_reason(error)}",
+            f"the ledger cannot be written: {reason}",
             hint="work is accepted again by itself once PostgreSQL answers",
         )
     if isinstance(error, _CORRUPT):
         return LedgerDamaged(f"the ledger is damaged ({error})")
     return error
-
-
-def _reason(error: BaseException) -> str:
-    match error:
-        case asyncpg.DiskFullError():
-            return "PostgreSQL's disk is full"
-        case asyncpg.ReadOnlySQLTransactionError():
-            return "PostgreSQL is read-only"
-        case asyncpg.TooManyConnectionsError():
-            return "PostgreSQL has no free connection"
-        case asyncpg.PostgresError() if not isinstance(error, asyncpg.PostgresConnectionError):
-            return f"PostgreSQL refused it ({error})"
-        case _:  # the driver's words are about its own state
-            return "PostgreSQL does not answer"
 
 
 async def _keep(_: Connection) -> None:

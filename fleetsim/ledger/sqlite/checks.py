@@ -112,8 +112,19 @@ def inspect(wal: Path) -> WalState:
                 return WalState(0, "the head of its write-ahead log is damaged")
             return WalState(0)
         step = _FRAME.size + page_size
-        ours = _frames_with(handle, (salt1, salt2), step, os.fstat(handle).st_size)
-        good = _good_prefix(handle, (sum1, sum2), order, step, [at for at, _ in ours])
+        ours = []  # (index, whether it ends a transaction) of every frame of the log's present round
+        for at in range((os.fstat(handle).st_size - _HEADER.size) // step):
+            _, pages, *salts, _, _ = _FRAME.unpack(os.pread(handle, _FRAME.size, _HEADER.size + at * step))
+            if salts == [salt1, salt2]:
+                ours.append((at, pages != 0))
+        good, state = 0, (sum1, sum2)  # how many frames are good, to the end of the last whole transaction
+        for at, commit in ours:
+            raw = os.pread(handle, step, _HEADER.size + at * step)
+            state = _checksum(raw[_FRAME.size :], _checksum(raw[:8], state, order), order)
+            if state != _FRAME.unpack(raw[: _FRAME.size])[4:]:
+                break
+            if commit:
+                good = at + 1
         behind = [(at, commit) for at, commit in ours if at >= good]
         ends = [at for at, commit in behind if commit]
         if ends and behind[-1][0] > ends[0]:
@@ -121,30 +132,6 @@ def inspect(wal: Path) -> WalState:
         return WalState(good)
     finally:
         os.close(handle)
-
-
-def _frames_with(handle: int, salts: tuple[int, int], step: int, size: int) -> list[tuple[int, bool]]:
-    """(index, whether it ends a transaction) of every frame of the log's present round."""
-    frames = []
-    for at in range((size - _HEADER.size) // step):
-        _, pages, salt1, salt2, _, _ = _FRAME.unpack(os.pread(handle, _FRAME.size, _HEADER.size + at * step))
-        if (salt1, salt2) == salts:
-            frames.append((at, pages != 0))
-    return frames
-
-
-def _good_prefix(handle: int, state: tuple[int, int], order: str, step: int, indexes: list[int]) -> int:
-    """How many frames are good, counted to the end of the last whole transaction."""
-    good = 0
-    for at in indexes:
-        raw = os.pread(handle, step, _HEADER.size + at * step)
-        _, pages, _, _, sum1, sum2 = _FRAME.unpack(raw[: _FRAME.size])
-        state = _checksum(raw[_FRAME.size :], _checksum(raw[:8], state, order), order)
-        if state != (sum1, sum2):
-            break
-        if pages:
-            good = at + 1
-    return good
 
 
 def _checksum(data: bytes, state: tuple[int, int], order: str) -> tuple[int, int]:

@@ -122,15 +122,12 @@ def mark_of(path: Path) -> str | None:
 
 def _marked(path: Path) -> tuple[str | None, str]:
     """The mark of the file, and the path or place in it."""
-    with suppress(sqlite3.Error, UnicodeDecodeError), closing(_open_without_log(path)) as connection:
+    uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"  # without its log
+    with suppress(sqlite3.Error, UnicodeDecodeError), closing(sqlite3.connect(uri, uri=True)) as connection:
         row = connection.execute("SELECT CAST(device AS TEXT), CAST(path AS BLOB) FROM file").fetchone()
         if row is not None and row[0] in {COPY, UNFINISHED, MOVED}:
             return row[0], os.fsdecode(row[1])
     return None, ""
-
-
-def _open_without_log(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
 
 
 def check_mark(path: Path) -> bool:

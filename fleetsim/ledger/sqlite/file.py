@@ -83,7 +83,13 @@ def open_file(path: Path, now: datetime, *, one_connection: bool, busy_s: float,
     with ExitStack() as opened:
         opened.callback(lock(path).release)
         create(path)
-        marked = _check_outside(path)
+        with path.open("rb") as file:  # the bytes first, since opening changes the log
+            start = file.read(len(MAGIC))
+        if start and start != MAGIC:
+            raise LedgerDamaged(f"{path} is not a ledger", hint=SALVAGE_HINT)
+        marked = check_mark(path)
+        if damage := inspect(path.with_name(path.name + "-wal")).damage:
+            raise LedgerDamaged(f"the ledger {path} is damaged: {damage}", hint=SALVAGE_HINT)
         mark = HighWaterMark(head_path(path))
         opened.callback(mark.close)
         writer = connect(str(path), busy_s)
@@ -181,19 +187,6 @@ class FileGuard:
                 return path
         self._saved = False
         return None
-
-
-def _check_outside(path: Path) -> bool:
-    """Check the bytes of the files first, since opening changes the log. Whether the file is marked as a copy."""
-    with path.open("rb") as file:
-        start = file.read(len(MAGIC))
-    if start and start != MAGIC:
-        raise LedgerDamaged(f"{path} is not a ledger", hint=SALVAGE_HINT)
-    marked = check_mark(path)
-    damage = inspect(path.with_name(path.name + "-wal")).damage
-    if damage:
-        raise LedgerDamaged(f"the ledger {path} is damaged: {damage}", hint=SALVAGE_HINT)
-    return marked
 
 
 def _check_inside(

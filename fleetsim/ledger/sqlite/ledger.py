@@ -355,7 +355,10 @@ class SqliteLedger(StoredLedger):
     def append(self, connection: Connection, events: Sequence[Event]) -> None:
         if not events:
             return
-        rows = map(_event_row, events)
+        rows = []
+        for event in events:
+            wire = to_wire(event, exact=True)
+            rows.append((event.seq, micros(event.at), wire["topic"], encode(wire)))
         try:
             connection.executemany(
                 f"INSERT INTO events ({SUMMED['events']}, sum, agent) VALUES (?, ?, ?, ?, ?, ?)",
@@ -450,11 +453,6 @@ def _request_of(body: str, right: int, content: str | None, content_right: int, 
 def _run_row(run: RunRecord) -> tuple[Any, ...]:
     claim, scheduled_at, started_at = run.claim, micros(run.claim.scheduled_at), micros(run.started_at)
     return claim.run_id, claim.ceremony_id, scheduled_at, run.status.value, started_at, encode(run)
-
-
-def _event_row(event: Event) -> tuple[Any, ...]:
-    wire = to_wire(event, exact=True)
-    return event.seq, micros(event.at), wire["topic"], encode(wire)
 
 
 def outcome_row(outcome: Outcome) -> tuple[Any, ...]:

@@ -32,7 +32,11 @@ def prune(connection: Connection, limits: LedgerLimits, now: datetime) -> int:
     """
     before = micros(now) - int(limits.keep_s * 1_000_000)
     newest = connection.execute("SELECT coalesce(max(seq), 0) FROM outcomes").fetchone()[0]
-    excess_bytes = 0 if limits.bytes_max is None else _used_bytes(connection) - limits.bytes_max
+    excess_bytes = 0
+    if limits.bytes_max is not None:  # free pages do not count
+        names = ("page_count", "freelist_count", "page_size")
+        pages, free, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+        excess_bytes = int((pages - free) * size) - limits.bytes_max
     last_hour = micros(now) - int(WHOLE_S * 1_000_000)
     slimmed = _slim(connection, newest, last_hour, excess_bytes) if excess_bytes > 0 else 0
     too_large = excess_bytes > 0 and not slimmed
@@ -57,14 +61,6 @@ def prune(connection: Connection, limits: LedgerLimits, now: datetime) -> int:
     for _ in range(min(free, FREED_PAGES_MAX)):
         connection.execute("PRAGMA incremental_vacuum(1)")  # Python's sqlite3 makes one step whatever the number
     return len(old) + slimmed
-
-
-def _used_bytes(connection: Connection) -> int:
-    """The size of the file without its free pages."""
-    pages, free, size = (
-        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-    )
-    return int((pages - free) * size)
 
 
 def _slim(connection: Connection, newest: int, ended_before: int, excess_bytes: int) -> int:
@@ -92,7 +88,15 @@ def _slim(connection: Connection, newest: int, ended_before: int, excess_bytes: 
         ).fetchone()
         if not (outcome_right and request_right):
             continue  # a damaged row stays as it is
-        facts = encode(_without_payload(decoder(Outcome)(outcome)))
+        whole = decoder(Outcome)(outcome)
+        without_payload = replace(
+            whole,
+            text="",
+            text_chars=whole.text_chars or len(whole.text),
+            truncated=whole.truncated or whole.text != "",
+            parts=tuple(without_content(part, truncated=True) for part in whole.parts),
+        )
+        facts = encode(without_payload)
         connection.execute(
             "UPDATE outcomes SET body = ?,"
             " sum = row_sum('outcomes', correlation_id, agent, skill, kind, success, ended_at, ?) WHERE seq = ?",
@@ -110,16 +114,6 @@ def _slim(connection: Connection, newest: int, ended_before: int, excess_bytes: 
         excess_bytes -= len(outcome) + len(request) - len(facts) - len(asked) + sum(size for (size,) in apart)
         connection.execute("DELETE FROM contents WHERE correlation_id = ?", (correlation_id,))
     return count
-
-
-def _without_payload(outcome: Outcome) -> Outcome:
-    return replace(
-        outcome,
-        text="",
-        text_chars=outcome.text_chars or len(outcome.text),
-        truncated=outcome.truncated or outcome.text != "",
-        parts=tuple(without_content(part, truncated=True) for part in outcome.parts),
-    )
 
 
 def trim_events(connection: Connection, events_max: int, *, most: int) -> None:

@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -113,28 +113,23 @@ def _collect(source: Path) -> _Found:
         with suppress(sqlite3.Error):
             migrate(connection, at_micros=0)
         for table in KEYS:
-            for row, good in _readable(connection, table):
-                if good:
-                    rows.rows[table][row[KEYS[table]]] = row
-                else:
-                    rows.unreadable[table] += 1
+            seen: set[int] = set()
+            for direction in ("ASC", "DESC"):  # from both ends, each up to the first page that cannot be read
+                with suppress(sqlite3.Error):
+                    found = connection.execute(
+                        f"SELECT rowid, {checked(table)}, * FROM {table} NOT INDEXED ORDER BY rowid {direction}"
+                    )
+                    names = [column[0] for column in found.description[2:]]
+                    for number, good, *values in found:
+                        if number in seen:
+                            break
+                        seen.add(number)
+                        row = dict(zip(names, values, strict=True))
+                        if good:
+                            rows.rows[table][row[KEYS[table]]] = row
+                        else:
+                            rows.unreadable[table] += 1
     return rows
-
-
-def _readable(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Row, bool]]:
-    """Rows from both ends, each up to the first page that cannot be read."""
-    seen: set[int] = set()
-    for direction in ("ASC", "DESC"):
-        with suppress(sqlite3.Error):
-            rows = connection.execute(
-                f"SELECT rowid, {checked(table)}, * FROM {table} NOT INDEXED ORDER BY rowid {direction}"
-            )
-            names = [column[0] for column in rows.description[2:]]
-            for number, good, *values in rows:
-                if number in seen:
-                    break
-                seen.add(number)
-                yield dict(zip(names, values, strict=True)), bool(good)
 
 
 def _rebuild(
@@ -166,19 +161,16 @@ def _rebuild(
         del rows["webhooks"][number]
     connection.execute("BEGIN IMMEDIATE")
     for table in KEYS:
-        _fill(connection, table, rows[table])
+        columns = SUMMED[table].split(", ")
+        for row in sorted(rows[table].values(), key=lambda row: row.get("seq") or 0):
+            values = tuple(row[name] for name in columns)
+            if table != "outcomes":
+                insert(connection, table, values, "ON CONFLICT DO NOTHING")
+                continue
+            add_outcome(connection, values)
+            connection.execute("UPDATE outcomes SET announced = ? WHERE seq = last_insert_rowid()", (row["announced"],))
     connection.execute("COMMIT")
     return made_up, careful
-
-
-def _fill(connection: sqlite3.Connection, table: str, rows: dict[Any, Row]) -> None:
-    columns = SUMMED[table].split(", ")
-    for row in sorted(rows.values(), key=lambda row: row.get("seq") or 0):
-        if table == "outcomes":
-            add_outcome(connection, tuple(row[name] for name in columns))
-            connection.execute("UPDATE outcomes SET announced = ? WHERE seq = last_insert_rowid()", (row["announced"],))
-            continue
-        insert(connection, table, tuple(row[name] for name in columns), "ON CONFLICT DO NOTHING")
 
 
 def _request_of(outcome: Row) -> Row:
