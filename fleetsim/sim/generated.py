@@ -82,8 +82,14 @@ def generated(seed: int) -> tuple[bytes, dict[str, bytes]]:
         values["hubs"] = hubs
         # A hub looks at the ledger each second, so that a day of waiting takes minutes to play.
         values["settings"] = {"question_ttl_s": 900, **settings, "lease_s": several.choice((2, 5, 30))}
-        troubles = [_hub_trouble(several, hubs, duration_s) for _ in range(several.choice((1, 2, 4)))]
-        values["weather"] = [*values.get("weather", []), *troubles]
+        values.setdefault("weather", [])
+        for _ in range(several.choice((1, 2, 4))):
+            name = several.choice(sorted(OF_ONE_HUB))
+            planned: dict[str, Any] = {"fault": name, "at": f"{several.randrange(duration_s * 3 // 4)}s"}
+            planned |= {"lasts": several.choice(("1s", "4s", "20s", "2m")), "hub": several.randint(1, hubs)}
+            if name == "clock-jump":
+                planned["amount"] = several.choice((-SKEW_S, SKEW_S))
+            values["weather"].append(planned)
     return scenario_text(values).encode(), ceremonies
 
 
@@ -168,10 +174,3 @@ def _trouble(rng: Random, agents: tuple[str, ...], duration_s: int) -> dict[str,
     if kind.amount is not None and rng.random() < 0.5:
         trouble["amount"] = kind.amount * rng.choice((0.2, 3))
     return trouble
-
-
-def _hub_trouble(rng: Random, hubs: int, duration_s: int) -> dict[str, Any]:
-    name = rng.choice(sorted(OF_ONE_HUB))
-    trouble: dict[str, Any] = {"fault": name, "at": f"{rng.randrange(duration_s * 3 // 4)}s"}
-    trouble |= {"lasts": rng.choice(("1s", "4s", "20s", "2m")), "hub": rng.randint(1, hubs)}
-    return {**trouble, "amount": rng.choice((-SKEW_S, SKEW_S))} if name == "clock-jump" else trouble

@@ -410,7 +410,10 @@ def played(
             again = ""
             if rate.virtual:
                 play(scenario, recorder, ceremonies, entries=entries)
-                again = _digest_of(scenario, ceremonies) if twice else ""
+                if twice:
+                    second = Recorder(StringIO())
+                    play(scenario, second, ceremonies)
+                    again = second.digest
             else:
                 play_live(scenario, recorder, ceremonies, entries=entries, rate=rate, settle_s=settle_s, part=part)
             recorder.played(
@@ -427,9 +430,3 @@ def played(
             return report
     except OSError as error:
         raise ConfigError(f"{record}: {error.strerror}") from None
-
-
-def _digest_of(scenario: Scenario, ceremonies: Mapping[str, bytes]) -> str:
-    recorder = Recorder(StringIO())
-    play(scenario, recorder, ceremonies)
-    return recorder.digest

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from fleetsim.health.figures import SHARES, Percentiles, merged
 from fleetsim.model.spans import in_words
 from fleetsim.model.work import Outcome
-from fleetsim.recording.events import OutcomeRecorded, RecordingEnded, RequestTimed, RunStopped, SubmitRefused
+from fleetsim.recording.events import RecordingEnded, RequestTimed, RunStopped, SubmitRefused
 from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.run import Run
 
@@ -212,7 +212,11 @@ def load_of(run: Run) -> LoadMetrics | None:
     samples: list[_Sample] = []
     for sent in timed:
         for row in run.outcomes.get(sent.correlation_id or "", ()):
-            samples.append(_sample(sent, row, worked.get(sent.correlation_id or "")))
+            service, worked_s = row.duration_ms / 1000, worked.get(sent.correlation_id or "")
+            with_agent = min(service, (row.agent_ms or 0.0) / 1000)
+            network = None if worked_s is None else max(0.0, with_agent - worked_s)
+            agent = with_agent - (network or 0.0)
+            samples.append(_Sample(sent.due_s, sent.late_s, service, service - with_agent, agent, network))
             if not row.success:
                 errors[row.outcome] += 1
     replies = [
@@ -241,13 +245,6 @@ def load_of(run: Run) -> LoadMetrics | None:
         busy=busy,
         errors=errors,
     )
-
-
-def _sample(sent: RequestTimed, row: OutcomeRecorded, worked_s: float | None) -> _Sample:
-    service = row.duration_ms / 1000
-    with_agent = min(service, (row.agent_ms or 0.0) / 1000)
-    network = None if worked_s is None else max(0.0, with_agent - worked_s)
-    return _Sample(sent.due_s, sent.late_s, service, service - with_agent, with_agent - (network or 0.0), network)
 
 
 def _percentiles(times_s: Iterator[float]) -> Percentiles:

@@ -357,17 +357,15 @@ def endings_about(report: SimulationReport, expectation: Expectation) -> Iterato
     ]
     if expectation.unit is Unit.SECONDS:
         whole = metric.startswith(("duration", "response"))
-        yield from _most(report, mine, lambda o: (o.duration_ms if whole else _agent_ms(o)) / 1000, in_words)
+        yield from _most(
+            report, mine, lambda o: (o.duration_ms if whole else (o.agent_ms or 0) * o.counts) / 1000, in_words
+        )
     elif expectation.unit is Unit.DOLLARS:
         yield from _most(report, mine, lambda o: o.cost_usd or 0.0, lambda usd: shown(Unit.DOLLARS, usd))
     elif metric in {*OutcomeKind} - {OutcomeKind.COMPLETED}:
         yield from _grouped(report, [ending for ending in mine if ending.outcome.kind == metric])
     elif metric in {"success_rate", "successes", "failures", OutcomeKind.COMPLETED}:
         yield from _grouped(report, [ending for ending in mine if not ending.outcome.success])
-
-
-def _agent_ms(outcome: Outcome) -> int:
-    return outcome.agent_ms or 0 if outcome.counts else 0
 
 
 def _most(

@@ -380,19 +380,17 @@ OPEN = {"fleet", "traffic", "weather", "expect", "settings", "people"}
 
 def scenario_text(values: Mapping[str, Any]) -> str:
     """The text of a file with these keys, in this order."""
-    return "".join(f"{line}\n" for line in _yaml_lines(values))
-
-
-def _yaml_lines(values: Mapping[str, Any]) -> Iterator[str]:
+    lines: list[str] = []
     for key, value in values.items():
         if key in OPEN and value and isinstance(value, Mapping):
-            yield f"{key}:"
-            yield from (f"  {value_text(str(name))}: {value_text(inner)}" for name, inner in value.items())
+            lines.append(f"{key}:")
+            lines += (f"  {value_text(str(name))}: {value_text(inner)}" for name, inner in value.items())
         elif key in OPEN and value and isinstance(value, list):
-            yield f"{key}:"
-            yield from (f"  - {value_text(inner)}" for inner in value)
+            lines.append(f"{key}:")
+            lines += (f"  - {value_text(inner)}" for inner in value)
         else:
-            yield f"{key}: {value_text(value)}"
+            lines.append(f"{key}: {value_text(value)}")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def mixed(scenario: Scenario, mix: Mix) -> MixedTroubles:

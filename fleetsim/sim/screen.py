@@ -119,25 +119,24 @@ def run_card(run: ScenarioView, width: int, *, written: bool = False) -> list[Te
 
 def work_card(run: ScenarioView, width: int) -> list[Text]:
     """Traffic over time and now."""
-    bars, hourly = max(4, width - 26), f"{run.requests_hour:,.0f}"
+    by = -(-CELLS_MAX // max(4, width - 26))  # cells a bar: it shows the highest of them
+    hourly = f"{run.requests_hour:,.0f}"
     rows = (
         ("requests", run.requests_cells, f"{run.requests:,}" + (f", {hourly}/h" if hourly != "0" else ""), Tone.CALM),
         ("in flight", run.in_flight_cells, f"{run.in_flight:,}", Tone.PRIMARY),
         ("failures", run.failures_cells, f"{run.failures:,}", Tone.BAD if run.failures else MUTED),
     )
     lines = [
-        line((f"{name:<10}", MUTED), (spark(_narrowed(cells, bars)), tone), f" {now}")
+        line(
+            (f"{name:<10}", MUTED),
+            (spark([max(cells[at : at + by]) for at in range(0, len(cells), by)]), tone),
+            f" {now}",
+        )
         for name, cells, now, tone in rows
     ]
     stops = [line((f"hub killed {plural(run.kills, 'time')}", Tone.WARN))] if run.kills else []
-    each = line((f"a bar is {duration(run.width_s * -(-CELLS_MAX // bars) * 1000)}", MUTED))
+    each = line((f"a bar is {duration(run.width_s * by * 1000)}", MUTED))
     return [clip(row, width) for row in (*lines, fitted([*stops, each], width))]
-
-
-def _narrowed(cells: Sequence[int], bars: int) -> list[int]:
-    """Adjacent values merged until they fit: the highest of each group."""
-    by = -(-CELLS_MAX // bars)
-    return [max(cells[at : at + by]) for at in range(0, len(cells), by)]
 
 
 def ends_card(run: ScenarioView, width: int) -> list[Text]:

@@ -144,7 +144,10 @@ class Simulation(ScenarioRun):
         async with self.network, self._workers:
             for process in self.hubs:
                 await process.start()
-            await self._cards_read()
+            for hub in filter(None, (process.hub for process in self.hubs)):
+                # Traffic begins once every agent is known, as it would with a fleet that runs.
+                while any(view.card is None for view in hub.broker.views() if view.entry.enabled):  # noqa: ASYNC110
+                    await asyncio.sleep(1.0)
             scenario = self.scenario
             self.traffic.come()
             if self._left_out is not None:
@@ -274,20 +277,6 @@ class Simulation(ScenarioRun):
         take = partial(self._number, process) if len(self.hubs) > 1 else None
         return hub, partial(self._listen, hub, take), partial(self.traffic.answer, hub)
 
-    async def _kill(self, process: HubProcess) -> None:
-        if await process.kill():
-            several = len(self.hubs) > 1
-            journalled = self._seq if several else await SqliteLedger(self.disk.session(), KEEP_ALL).last_seq()
-            self.record("killed", journalled=journalled, **({"hub": process.name} if several else {}))
-            self._record_ledger(await self.disk.storage.read(lambda connection: row_damage(connection, None)))
-
-    async def _cards_read(self) -> None:
-        """Traffic begins once every agent is known, as it would with a fleet that runs."""
-        for process in self.hubs:
-            hub = process.hub
-            while hub is not None and any(view.card is None for view in hub.broker.views() if view.entry.enabled):  # noqa: ASYNC110
-                await asyncio.sleep(1.0)
-
     # ------------------------------------------------------------------ troubles
 
     def _add_faults(self, trouble: Trouble, names: tuple[str, ...]) -> list[Weather]:
@@ -317,7 +306,11 @@ class Simulation(ScenarioRun):
                     epoch, callback = next_epoch(self.hub_keys.epoch, self.hub_keys.callback, self.runtime.ids)
                     self.hub_keys = replace(self.hub_keys, epoch=epoch, callback=callback)
                 for process in hubs:
-                    await self._kill(process)
+                    if await process.kill():
+                        several = len(self.hubs) > 1
+                        last = self._seq if several else await SqliteLedger(self.disk.session(), KEEP_ALL).last_seq()
+                        self.record("killed", journalled=last, **({"hub": process.name} if several else {}))
+                        self._record_ledger(await self.disk.storage.read(lambda rows: row_damage(rows, None)))
                 await asyncio.sleep(lasts if trouble.lasts is not None else 1.0)
                 for process in hubs:
                     await process.start()

@@ -322,7 +322,12 @@ def _arrivals(
     if size < BURST_MIN:
         return made
     burst = round(size)
-    spans = [group[-1] - group[0] for group in _bursts(at_s, mean / 4) if len(group) > 1]
+    groups = [[at_s[0]]]
+    for before, at in pairwise(at_s):
+        if at - before > mean / 4:
+            groups.append([])
+        groups[-1].append(at)
+    spans = [group[-1] - group[0] for group in groups if len(group) > 1]
     within_s = fmean(spans) * (burst + 1) / (burst - 1) if spans else 1.0
     return replace(made, burst=burst, within_s=max(0.01, within_s), per_s=per_s / burst)
 
@@ -371,15 +376,6 @@ def _dispersion(at_s: Sequence[float], seen: Observed, curve: Sequence[float] | 
     return chi2 / degrees if chi2 > degrees + 3 * math.sqrt(2 * degrees) else 0.0
 
 
-def _bursts(at_s: Sequence[float], apart_s: float) -> list[list[float]]:
-    groups = [[at_s[0]]]
-    for before, at in pairwise(at_s):
-        if at - before > apart_s:
-            groups.append([])
-        groups[-1].append(at)
-    return groups
-
-
 # ------------------------------------------------------------------ people
 
 
@@ -415,7 +411,13 @@ def twin_text(
     twin: Twin, seen: Observed, *, name: str, ceremonies: str | None, settings: Mapping[str, Any]
 ) -> tuple[str, tuple[str, ...]]:
     """The text of the scenario, and the agents and skills that it leaves out because of their names."""
-    left_out = tuple(_left_out(twin))
+    left_out: tuple[str, ...] = ()
+    for agent, fitted in twin.agents.items():
+        if not _AGENT.fullmatch(agent):
+            left_out += (f"agent {value_text(agent)}",)
+        else:
+            unnamed = (skill for skill in fitted.skills if not ID.fullmatch(skill))
+            left_out += tuple(f"skill {value_text(skill)} of {agent}" for skill in unnamed)
     agents = {
         agent: replace(fitted, skills={skill: fit for skill, fit in fitted.skills.items() if ID.fullmatch(skill)})
         for agent, fitted in twin.agents.items()
@@ -425,14 +427,6 @@ def twin_text(
     traffic = tuple(s for s in twin.traffic if s.agent in agents and s.skill in agents[s.agent].skills)
     twin = replace(twin, agents=agents, traffic=traffic)
     return "".join(f"{line}\n" for line in _lines(twin, seen, name, ceremonies, settings, left_out)), left_out
-
-
-def _left_out(twin: Twin) -> Iterator[str]:
-    for agent, fitted in twin.agents.items():
-        if not _AGENT.fullmatch(agent):
-            yield f"agent {value_text(agent)}"
-        else:
-            yield from (f"skill {value_text(s)} of {agent}" for s in fitted.skills if not ID.fullmatch(s))
 
 
 def _lines(
@@ -548,11 +542,7 @@ def _written(amount: Distribution, words: Any) -> str:
 
 def number(amount: float) -> str:
     """A number in four digits, never as a power of ten."""
-    return _plain(float(f"{amount:.4g}"))
-
-
-def _plain(amount: float) -> str:
-    text = f"{amount:.10f}".rstrip("0").rstrip(".")
+    text = f"{float(f'{amount:.4g}'):.10f}".rstrip("0").rstrip(".")
     return text or "0"
 
 

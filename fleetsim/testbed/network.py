@@ -198,14 +198,16 @@ class MemoryNetwork:
             return self._at(choose())
         mount = self._mounts.get(origin)
         if mount is None or set(self._known(origin.host)).isdisjoint(addresses):
-            mount = next((m for at, m in self._mounts.items() if self._listens(at, origin, addresses)), None)
+            here = [
+                m
+                for at, m in self._mounts.items()
+                if (at.scheme, at.port) == (origin.scheme, origin.port)
+                and not set(self._known(at.host)).isdisjoint(addresses)
+            ]
+            mount = next(iter(here), None)
         if mount is None or not mount.up:
             raise Unreachable(f"{origin}: connection refused")
         return mount
-
-    def _listens(self, at: Origin, origin: Origin, addresses: tuple[str, ...]) -> bool:
-        same_door = (at.scheme, at.port) == (origin.scheme, origin.port)
-        return same_door and bool(set(self._known(at.host)) & set(addresses))
 
     def over(self, request: Request, source: str) -> list[tuple[Fault, FaultInput]]:
         return self._active_faults.over(request, source)

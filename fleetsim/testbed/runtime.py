@@ -128,10 +128,12 @@ def virtual_runtime(
     ``network`` can match. Without a network, every address is unreachable.
     """
     at_hand = network if network is not None else MemoryNetwork(seed=seed)
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    mixed = int.from_bytes(digest[:8], "big") if name else seed
     return Runtime(
         clock=VirtualClock(start),
         ids=CountedIds(seed, name),
-        rng=SeededRng(seed if not name else _mixed(seed, name)),
+        rng=SeededRng(mixed),
         resolver=resolver if resolver is not None else at_hand,
         transport=transport if transport is not None else at_hand.seen_from(name),
         files=files if files is not None else MemoryFiles(),
@@ -139,10 +141,6 @@ def virtual_runtime(
         work=work if work is not None else CountedWork(),
         room=Room(),
     )
-
-
-def _mixed(seed: int, name: str) -> int:
-    return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:8], "big")
 
 
 # -- programs in memory ----------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import ALL
 
 if TYPE_CHECKING:
-    from fleetsim.sim.scenario import Scenario
+    pass
 
 UNREAD_SHOWN = 8
 
@@ -113,7 +113,7 @@ def _play(common: CommonOptions, options: SpanOptions) -> int:
     from fleetsim.sim.cli.play import play_and_tell, read_option
     from fleetsim.sim.clocks import ClockRate
     from fleetsim.sim.report_formats import FORMATS
-    from fleetsim.sim.scenario import folder_files, with_seed
+    from fleetsim.sim.scenario import folder_files, parse_scenario, read_scenario, with_seed
 
     clock = read_option("--speed", ClockRate.read, options.speed)
     settle_s = read_option("--settle", seconds_of, options.settle)
@@ -125,7 +125,13 @@ def _play(common: CommonOptions, options: SpanOptions) -> int:
     if options.ceremony_ids:
         texts = chosen(texts, options.ceremony_ids, where)
     ceremonies = tuple(contents_of(texts, where).ceremonies.values())
-    fleet = None if options.scenario is None else _described(options.scenario, virtual=clock.virtual)
+    fleet = None
+    if options.scenario is not None:
+        if not clock.virtual:
+            hint = "with xN the agents of agents.yaml are asked; --config FILE names another"
+            raise ConfigError("--scenario is for --speed virtual", hint=hint)
+        source, text, _ = read_scenario(options.scenario)
+        fleet = parse_scenario(text, source)[0]
     seen = _Seen() if fleet is not None else asyncio.run(_look(common, virtual=clock.virtual))
     wanted = span_scenario(
         ceremonies,
@@ -165,16 +171,6 @@ def _play(common: CommonOptions, options: SpanOptions) -> int:
         entries=[entry for entry in seen.config.agents if not clock.virtual or entry.name not in seen.offers],
         command=options.command(common.config, where),
     )
-
-
-def _described(scenario: str, *, virtual: bool) -> Scenario:
-    from fleetsim.sim.scenario import parse_scenario, read_scenario
-
-    if not virtual:
-        hint = "with xN the agents of agents.yaml are asked; --config FILE names another"
-        raise ConfigError("--scenario is for --speed virtual", hint=hint)
-    source, text, _ = read_scenario(scenario)
-    return parse_scenario(text, source)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -145,7 +145,6 @@ if TYPE_CHECKING:
     from fleetsim.client.hub_client import HubClient
     from fleetsim.sim.comparison import Comparison
     from fleetsim.sim.observed import Observed
-    from fleetsim.sim.twin import Twin
 
 LEDGER_MAGIC = b"SQLite format 3\x00"
 PAGE = 1_000
@@ -248,7 +247,11 @@ def init(
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{out}: {error.strerror}") from None
-    _warn_of(common, twin, left_out)
+    for what in left_out:
+        common.note(f"left out, since a scenario has no such name: {what}")
+    few = [f"{a}/{s} ({fit.tasks})" for a, agent in twin.agents.items() for s, fit in agent.skills.items() if fit.few]
+    if few:
+        common.note(f"few tasks, so that shares and times are guesses: {', '.join(few)}")
     for problem in contents.problems:
         common.note(*(f"not in force: {line}" for line in problem.error.splitlines()))
     comparison = None
@@ -276,15 +279,6 @@ def _seen(
     if recording is not None:
         return of_recording(recording)
     return asyncio.run(_of_hub(common, hub, since_s) if ledger is None else _of_ledger(ledger, since_s))
-
-
-def _warn_of(common: CommonOptions, twin: Twin, left_out: Sequence[str]) -> None:
-    """Notes what the twin leaves out, and which fits have too few tasks."""
-    for what in left_out:
-        common.note(f"left out, since a scenario has no such name: {what}")
-    few = [f"{a}/{s} ({fit.tasks})" for a, agent in twin.agents.items() for s, fit in agent.skills.items() if fit.few]
-    if few:
-        common.note(f"few tasks, so that shares and times are guesses: {', '.join(few)}")
 
 
 def _ceremonies(common: CommonOptions, given: Path | None) -> Path | None:
