@@ -117,7 +117,13 @@ def load(spec: str) -> Any:
     for number, word in enumerate(fits[2].split(".")):
         name = word.removesuffix("()")
         if not hasattr(found, name):
-            raise CannotRun(f"{so_far} has no {name!r}", _what_there_is(fits[1], found, name))
+            names = [word for word in vars(found) if not word.startswith("_")] if inspect.ismodule(found) else []
+            usual = [word for word in ("app", "agent", "application") if word in names]
+            near = difflib.get_close_matches(name, names, n=1) or usual
+            hint = (
+                f"perhaps --app {fits[1]}:{near[0]}" if near else "name the ASGI application, or what makes it: make()"
+            )
+            raise CannotRun(f"{so_far} has no {name!r}", hint)
         found, so_far = getattr(found, name), f"{so_far}{'.' if number else ':'}{word}"
         if word != name:
             try:
@@ -158,33 +164,25 @@ def _imported(name: str) -> Any:
         ) from error
 
 
-def _what_there_is(module: str, found: Any, name: str) -> str:
-    names = [name for name in vars(found) if not name.startswith("_")] if inspect.ismodule(found) else []
-    usual = [name for name in ("app", "agent", "application") if name in names]
-    near = difflib.get_close_matches(name, names, n=1) or usual
-    return f"perhaps --app {module}:{near[0]}" if near else "name the ASGI application, or what makes it: make()"
-
-
 async def application(spec: str, found: Any) -> Any:
     """The ASGI application that the object is or makes. Raises CannotRun."""
     if inspect.isawaitable(found):
         found = await found
     if hasattr(found, "wsgi_app"):
         raise CannotRun(f"{spec} is a WSGI application", "fleetsim runs ASGI: wrap it, e.g. with a2wsgi.WSGIMiddleware")
-    if inspect.isfunction(found) and not any(_required(arg) for arg in inspect.signature(found).parameters.values()):
+    required = [
+        parameter
+        for parameter in (inspect.signature(found).parameters.values() if inspect.isfunction(found) else ())
+        if parameter.default is parameter.empty
+        and parameter.kind in {parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD}
+    ]
+    if inspect.isfunction(found) and not required:
         raise CannotRun(f"{spec} takes no request", f"if it makes the application: --app '{spec}()'")
     if not callable(found):
         makers = [name for name in ("build", "app", "asgi", "to_a2a", "to_app") if hasattr(found, name)]
         hint = f"perhaps --app '{spec}.{makers[0]}()'" if makers else "name the ASGI application itself"
         raise CannotRun(f"{spec} is a {type(found).__name__}, and no ASGI application", hint)
     return found
-
-
-def _required(parameter: inspect.Parameter) -> bool:
-    return parameter.default is parameter.empty and parameter.kind in {
-        parameter.POSITIONAL_ONLY,
-        parameter.POSITIONAL_OR_KEYWORD,
-    }
 
 
 def store(spec: str) -> object:

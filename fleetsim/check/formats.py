@@ -159,7 +159,12 @@ def _html_page(report: Report) -> Iterator[str]:
         cells = "".join(f'<td class="n">{counts[verdict]}</td>' for verdict in Verdict)
         yield f"<tr><td>{html_text(name)}</td>{cells}</tr>"
     yield "</table>"
-    yield from _html_untested(report)
+    if report.missing():
+        yield "<h2>Not tested</h2><table><tr><th>Rows</th><th>Would take</th><th>Why</th></tr>"
+        for m in report.missing():
+            option = f"<code>{html_text(f'{m.option} {m.value}'.rstrip())}</code>" if m.option else ""
+            yield f'<tr><td class="n">{m.count}</td><td>{option}</td><td>{html_text(m.why)}</td></tr>'
+        yield "</table>"
     for severity in Severity:
         if failures := report.failures(severity):
             yield f"<h2>{severity} failed ({len(failures)})</h2>"
@@ -185,16 +190,6 @@ def _html_page(report: Report) -> Iterator[str]:
     yield from _html_table("Not applicable", report.of(Verdict.NOT_APPLICABLE))
     yield from _html_table("Passed", report.of(Verdict.PASS))
     yield "</main></body></html>"
-
-
-def _html_untested(report: Report) -> Iterator[str]:
-    if not report.missing():
-        return
-    yield "<h2>Not tested</h2><table><tr><th>Rows</th><th>Would take</th><th>Why</th></tr>"
-    for m in report.missing():
-        option = f"<code>{html_text(f'{m.option} {m.value}'.rstrip())}</code>" if m.option else ""
-        yield f'<tr><td class="n">{m.count}</td><td>{option}</td><td>{html_text(m.why)}</td></tr>'
-    yield "</table>"
 
 
 def _html_table(title: str, findings: tuple[Finding, ...] | list[Finding]) -> Iterator[str]:

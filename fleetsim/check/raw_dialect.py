@@ -227,7 +227,12 @@ class RawDialect:
                 return kind, found[key]
         if among(found.get("kind"), KINDS):
             return str(found["kind"]), found
-        return _by_shape(found), found
+        if "status" in found:
+            whole = "id" in found and (found.keys() & {"contextId", "sessionId", "artifacts", "history"})
+            return "task" if whole and "final" not in found and "taskId" not in found else "status-update", found
+        if "artifact" in found:
+            return "artifact-update", found
+        return "message" if "parts" in found else "", found
 
     def state(self, holder: Any) -> str:
         return state_word(holder)
@@ -247,15 +252,6 @@ class RawDialect:
 
     def context_id(self, content: Mapping[str, Any]) -> Any:
         return content.get("sessionId" if self.legacy else "contextId")
-
-
-def _by_shape(found: Mapping[str, Any]) -> str:
-    if "artifact" in found and "status" not in found:
-        return "artifact-update"
-    if "status" in found:
-        whole = "id" in found and (found.keys() & {"contextId", "sessionId", "artifacts", "history"})
-        return "task" if whole and "final" not in found and "taskId" not in found else "status-update"
-    return "message" if "parts" in found else ""
 
 
 def texts(parts: Any) -> str:

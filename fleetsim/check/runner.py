@@ -314,19 +314,7 @@ async def _takes_s(session: Session) -> float:
 async def settle(session: Session, asked: Iterable[Exchange]) -> None:
     """Wait until the tasks that these requests show are over, or wait for somebody."""
     end = session.now() + QUIET_S
-    for task_id, state in _tasks(session, asked).items():
-        if state in TERMINAL or state in INTERRUPTED:
-            continue
-        if (await session.cancel(task_id)).code == -32002:
-            continue
-        exchange = await session.until(task_id, TERMINAL | INTERRUPTED, max(end - session.now(), 0.0))
-        if exchange.unreached:
-            return
-
-
-def _tasks(session: Session, asked: Iterable[Exchange]) -> dict[str, str]:
-    """The last state seen of each task."""
-    states: dict[str, str] = {}
+    states: dict[str, str] = {}  # the last one seen of each task
     for exchange in asked:
         seen = [mapping(session.dialect.task(exchange.result))]
         for frame in exchange.frames:
@@ -334,6 +322,13 @@ def _tasks(session: Session, asked: Iterable[Exchange]) -> dict[str, str]:
             event = mapping(content)
             seen.append({**event, "id": session.dialect.task_id(kind, event)})
         for task in seen:
-            if isinstance(task_id := task.get("id"), str):
-                states[task_id] = session.dialect.state(task) or states.get(task_id, "")
-    return states
+            if isinstance(named := task.get("id"), str):
+                states[named] = session.dialect.state(task) or states.get(named, "")
+    for task_id, state in states.items():
+        if state in TERMINAL or state in INTERRUPTED:
+            continue
+        if (await session.cancel(task_id)).code == -32002:
+            continue
+        exchange = await session.until(task_id, TERMINAL | INTERRUPTED, max(end - session.now(), 0.0))
+        if exchange.unreached:
+            return

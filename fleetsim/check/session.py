@@ -352,7 +352,17 @@ class Stream:
         """Read the head, and the whole body of an answer that is not a stream."""
         exchange = self.exchange
         if exchange.status != 200 or exchange.media_type != "text/event-stream":
-            await self._read_whole()
+            body = bytearray()
+            try:
+                async with asyncio.timeout(self._session.options.reply_s):
+                    async for chunk in self._chunks([]):
+                        body += chunk
+                        if len(body) > BODY_BYTES_MAX:
+                            break
+            except (FleetsimError, TimeoutError) as error:
+                note_timeout()
+                exchange.problem = str(error) or "the answer did not end"
+            exchange.body, exchange.ended = bytes(body), True
             yield
             return
         counted = IncomingResponse(status=200, headers=exchange.headers, chunks=self._chunks(exchange.arrivals))
@@ -365,20 +375,6 @@ class Stream:
             async for chunk in self._incoming.chunks:
                 arrivals.append(self._session.now())
                 yield chunk
-
-    async def _read_whole(self) -> None:
-        exchange = self.exchange
-        body = bytearray()
-        try:
-            async with asyncio.timeout(self._session.options.reply_s):
-                async for chunk in self._chunks([]):
-                    body += chunk
-                    if len(body) > BODY_BYTES_MAX:
-                        break
-        except (FleetsimError, TimeoutError) as error:
-            note_timeout()
-            exchange.problem = str(error) or "the answer did not end"
-        exchange.body, exchange.ended = bytes(body), True
 
     async def peek(self) -> None:
         """Read the first event ahead; the next ``next`` gives it."""

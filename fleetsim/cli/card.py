@@ -196,7 +196,12 @@ def lock(
     path = path or common.agents_yaml.with_name(LOCK)
     if check and not path.exists():
         raise ConfigError(f"there is no {path}", hint=_WRITE)
-    locked = asyncio.run(_read_lock(path)) if path.exists() else LockedCards(agents={})
+    locked = LockedCards(agents={})
+    if path.exists():
+        try:
+            locked = LockedCards.read(asyncio.run(DiskFiles().read(path, bytes_max=_FILE_BYTES_MAX)))
+        except WireError as wrong:
+            raise ConfigError(f"{path} cannot be read as a lock: {wrong}", hint=_WRITE) from None
     if check and (unknown := [name for name in agents if name not in locked.agents]):
         raise ConfigError(f"{path} has no agent {unknown[0]!r}", hint=f"fleetsim card lock {unknown[0]}")
     read, failed = asyncio.run(_facts_of_all(common, agents, how))
@@ -288,11 +293,3 @@ async def _facts(common: CommonOptions, agent: str, how: Mapping[str, Any]) -> C
         return CardFacts.of(in_file, in_file.interfaces[0].url if in_file.interfaces else "", signature=False)
     async with agent_client(common, AskOptions.given(agent=agent, **how)) as client:
         return CardFacts.of(await client.discover(), client.url)
-
-
-async def _read_lock(path: Path) -> LockedCards:
-    """The cards in a lock. Raises ConfigError for a broken one."""
-    try:
-        return LockedCards.read(await DiskFiles().read(path, bytes_max=_FILE_BYTES_MAX))
-    except WireError as error:
-        raise ConfigError(f"{path} cannot be read as a lock: {error}", hint=_WRITE) from None

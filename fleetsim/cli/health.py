@@ -229,24 +229,20 @@ def show(common: CommonOptions, rows: Sequence[AgentHealth]) -> None:
         ],
         right=frozenset({2, 3, 4, 5, 6, 7, 8, 9}),
     )
-    remarks = [line for row in rows for line in _remarks(row)]
+    remarks: list[str] = []
+    for row in rows:  # why it is not up and since when, what was not its doing, and its last failure
+        name = one_line(row.agent_name, NAME_MAX)
+        if row.health != "up":
+            since = f" since {_moment(row.since)}" if row.since else ""
+            remarks.append(f"{name}: {row.health}{since}: {one_line(row.why, 2 * LINE_MAX)}")
+        if row.beside_counts:
+            counts = ", ".join(f"{count} {WHOSE[Blame(blame)]}" for blame, count in row.beside_counts.items())
+            remarks.append(f"{name}: beside its figures: {counts}")
+        if own := [failure for failure in row.recent_failures if failure.blame is Blame.AGENT]:
+            when, why = _moment(own[0].timestamp), one_line(own[0].failure_reason, LINE_MAX)
+            remarks.append(f"{name}: last failure {when}, {one_line(own[0].skill, NAME_MAX)}: {why}")
     for line in ["", *remarks] if remarks else ():
         render.line(line)
-
-
-def _remarks(row: AgentHealth) -> Iterator[str]:
-    """Why it is not up and since when, what was not its doing, and its last failure."""
-    name = one_line(row.agent_name, NAME_MAX)
-    if row.health != "up":
-        since = f" since {_moment(row.since)}" if row.since else ""
-        yield f"{name}: {row.health}{since}: {one_line(row.why, 2 * LINE_MAX)}"
-    if row.beside_counts:
-        counts = ", ".join(f"{count} {WHOSE[Blame(blame)]}" for blame, count in row.beside_counts.items())
-        yield f"{name}: beside its figures: {counts}"
-    own = [failure for failure in row.recent_failures if failure.blame is Blame.AGENT]
-    if own:
-        when, why = _moment(own[0].timestamp), one_line(own[0].failure_reason, LINE_MAX)
-        yield f"{name}: last failure {when}, {one_line(own[0].skill, NAME_MAX)}: {why}"
 
 
 def _moment(at: datetime) -> str:

@@ -103,7 +103,8 @@ class CommonOptions:
         if self.config is not None or os.path.lexists(here):
             return self.config or here
         above = next((folder / here for folder in Path.cwd().parents if (folder / here).is_file()), here)
-        return above if above == here or all(_ours(path) for path in (above, above.parent)) else here
+        stats = [path.stat() for path in (above, above.parent) if above != here]
+        return above if all(at.st_uid in {0, os.geteuid()} and not at.st_mode & 0o022 for at in stats) else here
 
     def require_agents_yaml(self) -> Path:
         """The file this call reads. Raises ConfigError, with the way to one, if there is none."""
@@ -127,11 +128,6 @@ class CommonOptions:
 
         for line in lines:
             click.echo(indented(line), err=True)
-
-
-def _ours(path: Path) -> bool:
-    about = path.stat()
-    return about.st_uid in {0, os.geteuid()} and not about.st_mode & 0o022
 
 
 def load_verb(name: str, place: str) -> click.Command:

@@ -189,7 +189,13 @@ class McpGuard:
             await self._app(scope, receive, send)
             return
         try:
-            key = self._judge(scope)
+            judge_host(scope["headers"], self._hosts)
+            judge_origin(scope["headers"], self._hosts)
+            if scope["path"].removesuffix("/") != PATH:
+                raise Refusal(404, "NOT_FOUND", f"the tools are at {PATH}")
+            key = _key_of(Headers(scope=scope))
+            if scope["method"] != "POST":
+                raise Refusal(405, "METHOD_NOT_ALLOWED", "each message is a POST of its own", headers={"allow": "POST"})
             if self._clock.monotonic() >= self._accepted.get(key, 0.0):
                 await self._accounts.charged(self.account_of(key), self._ask_hub(key))
             inner = {**scope, "path": PATH, "raw_path": PATH.encode()}
@@ -223,17 +229,6 @@ class McpGuard:
 
         async with away(request):
             await self._app(scope, replay, send)
-
-    def _judge(self, scope: Scope) -> str:
-        """Returns the request's key. Raises Refusal."""
-        judge_host(scope["headers"], self._hosts)
-        judge_origin(scope["headers"], self._hosts)
-        if scope["path"].removesuffix("/") != PATH:
-            raise Refusal(404, "NOT_FOUND", f"the tools are at {PATH}")
-        key = _key_of(Headers(scope=scope))
-        if scope["method"] != "POST":
-            raise Refusal(405, "METHOD_NOT_ALLOWED", "each message is a POST of its own", headers={"allow": "POST"})
-        return key
 
 
 def _key_of(headers: Headers) -> str:

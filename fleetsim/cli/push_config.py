@@ -143,23 +143,22 @@ async def _only(agent: AgentClient, task_id: str) -> str | None:
 
 
 def _show(common: CommonOptions, pushes: Sequence[TaskPush]) -> None:
-    rows = [_row(push) for push in pushes]
+    rows = []
+    for push in pushes:
+        config = push.config
+        try:
+            url = masked_url(config.url)[0]
+        except ValueError:  # no address at all
+            url = MASK
+        secret = config.token is not None or config.credentials is not None
+        about = {"taskId": push.task_id, "id": config.config_id, "url": url, "scheme": config.scheme}
+        rows.append({**about, "secretShown": secret})
     if common.as_json:
         render.emit_json({"schema": "fleetsim/push-config/1", "configs": rows})
         return
     for row in rows:
-        secret = "the agent shows one (hidden here)" if row["secretShown"] else None
-        about = ("id", row["id"]), ("task", row["taskId"]), ("url", row["url"]), ("scheme", row["scheme"])
-        render.labels((*about, ("secret", secret)))
+        hidden = "the agent shows one (hidden here)" if row["secretShown"] else None
+        labels = ("id", row["id"]), ("task", row["taskId"]), ("url", row["url"]), ("scheme", row["scheme"])
+        render.labels((*labels, ("secret", hidden)))
     if not rows:
         common.note("the agent has no webhook for this task")
-
-
-def _row(push: TaskPush) -> dict[str, Any]:
-    config = push.config
-    try:
-        url = masked_url(config.url)[0]
-    except ValueError:  # no address at all
-        url = MASK
-    shown = config.token is not None or config.credentials is not None
-    return {"taskId": push.task_id, "id": config.config_id, "url": url, "scheme": config.scheme, "secretShown": shown}

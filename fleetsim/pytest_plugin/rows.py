@@ -110,7 +110,11 @@ async def _check(config: pytest.Config, rows: Iterable[Requirement]) -> Report:
         elif app:
             listener = await stack.enter_async_context(usual_listener())
         runtime = await stack.enter_async_context(running_runtime(seed=options.seed))
-        credentials, other_env = _credentials(config), option("--fleetsim-other-key-env")
+        schemes: tuple[Scheme, ...] = ("apiKey", "bearer")
+        names = (option("--fleetsim-api-key-env"), option("--fleetsim-bearer-env"))
+        credentials = tuple(Credential(scheme, name) for scheme, name in zip(schemes, names, strict=True) if name)
+        credentials += read_auth(auth) if (auth := option("--fleetsim-auth")) else ()
+        other_env = option("--fleetsim-other-key-env")
         own, other = await signed_request(credentials, runtime, {}), None
         if other_env:
             other = (await signed_request(credentials, runtime, {}, env=other_env)).headers
@@ -129,15 +133,6 @@ def _hints(words: Iterable[str]) -> dict[str, Hint]:
             raise ConfigError(f"{word!r} names no skill", hint=f"KIND=SKILL[=TEXT]; KIND is {', '.join(KINDS)}")
         hints[kind] = Hint.parse(skill, kind)
     return hints
-
-
-def _credentials(config: pytest.Config) -> tuple[Credential, ...]:
-    """The caller's credentials. Raises ConfigError."""
-    schemes: tuple[Scheme, ...] = ("apiKey", "bearer")
-    names = (config.getoption("--fleetsim-api-key-env"), config.getoption("--fleetsim-bearer-env"))
-    auth = config.getoption("--fleetsim-auth")
-    named = tuple(Credential(scheme, name) for scheme, name in zip(schemes, names, strict=True) if name)
-    return named + (read_auth(auth) if auth else ())
 
 
 class Checklist(pytest.Collector):

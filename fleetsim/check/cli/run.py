@@ -61,7 +61,11 @@ def run(
 ) -> int:
     """Check as the options of ``fleetsim check`` say; ``command`` is what a person types to do it again."""
     entry = None if options["app"] or is_url(url) else asyncio.run(agent_entry(common, url))
-    file = options["source"] or _file_of(options["app"]) or in_repository(common.agents_yaml)
+    file = options["source"]
+    if not file and options["app"]:
+        module = Path(*options["app"].partition(":")[0].split("."))
+        file = in_repository(module / "__init__.py" if module.is_dir() else module.with_suffix(".py"))
+    file = file or in_repository(common.agents_yaml)
     plan = _plan(url, requirements, options, command, file, entry)
     against = options["against"]
     if against is not None and Path(against).is_file():
@@ -72,14 +76,6 @@ def run(
         of_first = {**options, "app": None, "rpc_url": None, "card_url": None}
         plan = replace(plan, against=_plan(against, requirements, of_first, command, file, other))
     return asyncio.run(_run(common, plan, options["watch"]))
-
-
-def _file_of(app: str | None) -> str:
-    """The file of the module that ``--app`` names; empty without one."""
-    if app is None:
-        return ""
-    module = Path(*app.partition(":")[0].split("."))
-    return in_repository(module / "__init__.py" if module.is_dir() else module.with_suffix(".py"))
 
 
 def _plan(
