@@ -174,18 +174,17 @@ def parts_digest(task: Task) -> str:
         asking = _beside_text(part for artifact in task.artifacts for part in artifact.parts)
     if not asking:
         return ""
-    contents = [_content(part) for part in asking]
+    contents = [
+        ["data", part.data]
+        if isinstance(part, DataPart)
+        else ["file", part.filename, part.media_type, part.uri, part.raw]
+        for part in asking
+    ]
     return hashlib.sha256(json.dumps(contents, sort_keys=True, default=_plain).encode()).hexdigest()
 
 
 def _beside_text(parts: Iterable[Part]) -> list[DataPart | FilePart]:
     return [part for part in parts if isinstance(part, DataPart | FilePart) and not is_payload(part)]
-
-
-def _content(part: DataPart | FilePart) -> list[Any]:
-    if isinstance(part, DataPart):
-        return ["data", part.data]
-    return ["file", part.filename, part.media_type, part.uri, part.raw]
 
 
 def _described(parts: Iterable[Part]) -> str:

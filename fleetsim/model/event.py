@@ -259,26 +259,21 @@ def _grow(task: Task, more: Artifact) -> Task:
     parts = old.parts
     for part in more.parts:
         last = parts[-1] if parts else None
-        if isinstance(part, TextPart) and isinstance(last, TextPart) and _alike(last, part):
-            parts = (*parts[:-1], _joined(last, part))
-        else:
+        if (
+            not isinstance(part, TextPart)
+            or not isinstance(last, TextPart)
+            or (last.metadata, last.media_type) != (part.metadata, part.media_type)
+        ):
             parts = (*parts, part)
+        elif last.left_out:  # after a text that was cut, another is only counted
+            parts = (*parts[:-1], replace(last, left_out=last.left_out + len(part.text) + part.left_out))
+        else:
+            parts = (*parts[:-1], replace(last, text=last.text + part.text, left_out=part.left_out))
     grown = replace(old, parts=parts)
     if more.extensions or more.metadata:
         extensions = (*old.extensions, *(uri for uri in more.extensions if uri not in old.extensions))
         grown = replace(grown, extensions=extensions, metadata={**old.metadata, **more.metadata})
     return _with_artifact(task, grown, at)
-
-
-def _joined(last: TextPart, part: TextPart) -> TextPart:
-    """Join two texts. After a text that was cut, the second is only counted."""
-    if last.left_out:
-        return replace(last, left_out=last.left_out + len(part.text) + part.left_out)
-    return replace(last, text=last.text + part.text, left_out=part.left_out)
-
-
-def _alike(last: TextPart, part: TextPart) -> bool:
-    return last.metadata == part.metadata and last.media_type == part.media_type
 
 
 def bounded(task: Task, text_chars_max: int) -> Task:

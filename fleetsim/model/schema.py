@@ -68,8 +68,10 @@ class _Check:
             return
         if isinstance(reference := schema.get("$ref"), str):
             yield from self.holds(value, self._local(reference), at, depth + 1)
-        kinds = _known_types(schema.get("type"))
-        if kinds and not any(_TYPES[kind][1](value) for kind in kinds):
+        named = schema.get("type")
+        kinds = [named] if isinstance(named, str) else list(named) if _is_list(named) else []
+        known = all(isinstance(kind, str) and kind in _TYPES for kind in kinds)
+        if kinds and known and not any(_TYPES[kind][1](value) for kind in kinds):
             yield _sentence(at, f"must be {' or '.join(_TYPES[kind][0] for kind in kinds)}")
             return
         yield from self._choices(value, schema, at, depth)
@@ -189,12 +191,6 @@ def _number(value: float, schema: Schema, at: str) -> Iterator[str]:
         parts = value / unit
         if not math.isclose(parts, round(parts), rel_tol=1e-9, abs_tol=1e-9):
             yield _sentence(at, f"must be a multiple of {unit:g}")
-
-
-def _known_types(named: Any) -> list[str]:
-    """Return the types that a schema names; none if one of them is unknown."""
-    kinds = [named] if isinstance(named, str) else list(named) if _is_list(named) else []
-    return kinds if all(isinstance(kind, str) and kind in _TYPES for kind in kinds) else []
 
 
 def _schemas(value: Any) -> Sequence[Any]:

@@ -31,7 +31,13 @@ def neutralise(text: str, *, limit: int = 65_536, lines: bool = True) -> str:
     text = text[:limit].replace("\r\n", "\n").replace("\r", "\n")
     text = _UNSAFE.sub(REPLACEMENT, text)
     if not text.isascii():
-        text = _fewer_marks(text)
+        characters: list[str] = []
+        run = 0
+        for character in text:
+            run = run + 1 if unicodedata.combining(character) or unicodedata.category(character) == "Mn" else 0
+            if run <= _MARKS_MAX:
+                characters.append(character)
+        text = "".join(characters)
     if not lines:
         text = text.replace("\n", " ").replace("\t", " ")
     return text[: limit - 1] + "…" if cut else text
@@ -55,16 +61,6 @@ def html_text(text: str) -> str:
 def xml_text(text: str) -> str:
     """Neutralise without a limit, and replace characters that XML 1.0 cannot represent. The XML writer escapes."""
     return _NOT_XML.sub(REPLACEMENT, neutralise(text, limit=len(text) + 1))
-
-
-def _fewer_marks(text: str) -> str:
-    characters: list[str] = []
-    run = 0
-    for character in text:
-        run = run + 1 if unicodedata.combining(character) or unicodedata.category(character) == "Mn" else 0
-        if run <= _MARKS_MAX:
-            characters.append(character)
-    return "".join(characters)
 
 
 def one_line(text: str, limit: int = 200) -> str:

@@ -204,7 +204,10 @@ class RecordingReader:
         try:
             line = msgspec.json.decode(text)
         except (ValueError, RecursionError):
-            line = _odd_json(text)
+            try:  # text that is no Unicode, or nested deeply
+                line = json.loads(text.decode("utf-8", "replace"))
+            except (ValueError, RecursionError):
+                line = None
         try:
             return read_line(line, self.number, self._wanted)
         except ValueError as error:
@@ -212,14 +215,6 @@ class RecordingReader:
 
     def _wrong(self, problem: str, *, hint: str = MADE_WITH) -> ConfigError:
         return ConfigError(f"{self.path}:{self.number}: {problem}", hint=hint)
-
-
-def _odd_json(text: bytes) -> Any:
-    """JSON with text that is no Unicode, or nested deeply; None if it is no JSON."""
-    try:
-        return json.loads(text.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
 
 
 def lines_of(path: Path, wanted: Container[str] | None = None) -> Iterator[RecordingLine]:

@@ -122,12 +122,9 @@ def _merged(problems: list[tuple[Path, dict[str, Any]]]) -> list[tuple[Path, dic
         words = _PLAIN_WORDS.get(problem["type"])
         earlier = merged.setdefault((path, "" if words else str(len(merged))), problem)
         if words is not None:
-            earlier["said"] = words if "said" not in earlier else _either(earlier["said"], words)
+            said, bare = earlier.get("said", words), words.removeprefix("must be ")
+            earlier["said"] = said if bare in said else f"{said} or {bare}"
     return [(path, problem) for (path, _), problem in merged.items()]
-
-
-def _either(text: str, words: str) -> str:
-    return text if words.removeprefix("must be ") in text else f"{text} or {words.removeprefix('must be ')}"
 
 
 def combine(problems: tuple[ConfigError, ...]) -> ConfigError:
@@ -163,7 +160,9 @@ def _one(document: YamlDocument, problem: dict[str, Any], path: Path, model: typ
         tag = problem["ctx"]["discriminator"].strip(_QUOTE)
         near = nearest(tag, value if isinstance(value, dict) else ())
         meant = f"is {near!r} meant to be it? " if near else ""
-        return document.error(path, f"{name} has no {tag} ({meant}one of {', '.join(_tags(model, path))})")
+        parts = _parts_at(model, path)
+        tags = (word for part in parts for word in part.get("discriminator", {}).get("mapping", ()))
+        return document.error(path, f"{name} has no {tag} ({meant}one of {', '.join(tags)})")
     said = problem.get("said") or in_words(problem)
     meant = ""
     if kind == "literal_error" and isinstance(value, str):
@@ -240,11 +239,6 @@ def _shown(path: Path, value: Any, problem: Mapping[str, Any]) -> str:
 def _known_keys(model: type[BaseModel], path: Path) -> tuple[str, ...]:
     """The keys that a mapping at ``path`` may have, by the model's JSON Schema."""
     return tuple(key for part in _parts_at(model, path) for key in part.get("properties", ()))
-
-
-def _tags(model: type[BaseModel], path: Path) -> tuple[str, ...]:
-    """The possible tags of the union at ``path``."""
-    return tuple(tag for part in _parts_at(model, path) for tag in part.get("discriminator", {}).get("mapping", ()))
 
 
 def _parts_at(model: type[BaseModel], path: Path) -> list[dict[str, Any]]:

@@ -68,15 +68,12 @@ def as_transport(given: Given) -> Transport:
         if library is None:
             continue
         if isinstance(given, library.AsyncBaseTransport):
-            given = library.AsyncClient(transport=given, trust_env=False, cookies=_no_cookies())
+            # The jar keeps nothing: a cookie would tie an agent's answers together, and cross to another.
+            jar = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+            given = library.AsyncClient(transport=given, trust_env=False, cookies=jar)
         if isinstance(given, library.AsyncClient):
             return GivenTransport(given, library)
     return cast(Transport, given)
-
-
-def _no_cookies() -> CookieJar:
-    """A jar that keeps nothing: a cookie would tie an agent's answers together, and cross to another."""
-    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 class GivenTransport:
@@ -185,7 +182,10 @@ class GivenTransport:
             case library.TimeoutException():
                 return TimedOut(f"{where}: no answer in time", sent=True)
             case library.RemoteProtocolError():
-                return _not_http(error, where)
+                if any(getattr(cause, "error_status_hint", 0) == 431 for cause in _causes(error)):
+                    return headers_flood(where)
+                ended = str(error).startswith(("Server disconnected", "peer closed connection"))
+                return broken(where) if ended else not_http(where)
             case _:
                 return broken(where)
 
@@ -220,13 +220,6 @@ def _no_connection(error: Exception, where: str) -> FleetsimError:
             case OSError(errno=int()):
                 return refused(where, cause)
     return refused(where, error)
-
-
-def _not_http(error: Exception, where: str) -> FleetsimError:
-    if any(getattr(cause, "error_status_hint", 0) == 431 for cause in _causes(error)):
-        return headers_flood(where)
-    ended = str(error).startswith(("Server disconnected", "peer closed connection"))
-    return broken(where) if ended else not_http(where)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

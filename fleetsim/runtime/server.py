@@ -14,6 +14,7 @@ import math
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
+from functools import partial
 from ipaddress import ip_address
 from typing import Any, TypeAlias
 
@@ -102,12 +103,13 @@ class Server(uvicorn.Server):
         again as often. Here one idle connection is closed, and the next is accepted when a descriptor is free.
         """
         loop = asyncio.get_running_loop()
+        make_protocol = partial(GuardedProtocol, self._connections, self.config, self.server_state, self.lifespan.state)
         told_at, pause_s = -math.inf, RETRY_S
         while True:
             try:
                 connection, _ = await loop.sock_accept(listener)
                 with suppress(OSError):  # it may be gone already
-                    await loop.connect_accepted_socket(self._protocol, connection)
+                    await loop.connect_accepted_socket(make_protocol, connection)
                 pause_s = RETRY_S
             except OSError as error:
                 if error.errno in _NO_DESCRIPTOR:
@@ -118,9 +120,6 @@ class Server(uvicorn.Server):
                     self._connections.make_room()
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_S_MAX)
-
-    def _protocol(self) -> GuardedProtocol:
-        return GuardedProtocol(self._connections, self.config, self.server_state, self.lifespan.state)
 
 
 def is_loopback(host: str) -> bool:

@@ -102,7 +102,14 @@ class EventReader:
                 self._decode = _document  # JSON under the type of a stream, whose lines never begin like that
                 self._data.append(line)
             elif not line.startswith(b":"):
-                self._field(*line.split(b":", 1))
+                name, _, value = line.partition(b":")
+                value = value.removeprefix(b" ")
+                if name == b"data":
+                    self._data.append(value)
+                elif name == b"event":
+                    self._name = value.decode("utf-8", "replace")
+                elif name == b"id" and b"\0" not in value:
+                    self._id = value.decode("utf-8", "replace")
         if rest:
             self._line += rest
             before = self._event_bytes
@@ -120,15 +127,6 @@ class EventReader:
             self._event_bytes += size
             if self._event_bytes > self._limits.event_bytes_max:
                 raise LimitReached(f"an event of the stream is larger than {self._limits.event_bytes_max} bytes")
-
-    def _field(self, name: bytes, value: bytes = b"") -> None:
-        value = value.removeprefix(b" ")
-        if name == b"data":
-            self._data.append(value)
-        elif name == b"event":
-            self._name = value.decode("utf-8", "replace")
-        elif name == b"id" and b"\0" not in value:
-            self._id = value.decode("utf-8", "replace")
 
     def _event(self) -> SseEvent | None:
         """The event that an empty line ends; None if it has no data."""

@@ -130,7 +130,11 @@ class WebhookSender:
         try:
             parsed = parse_webhook_url(delivery.url, schemes=self._schemes)
             origin = f"{parsed.scheme}://{parsed.host}:{parsed.port}"  # a path or query may hold a secret
-            async with self._transport.open(self._request(delivery)) as incoming:
+            if len(delivery.body) > BODY_BYTES_MAX:
+                raise BlockedAddress(f"the body is larger than {BODY_BYTES_MAX} bytes")
+            headers = _headers(delivery, round(self._runtime.clock.now().timestamp()))
+            request = Request(method="POST", url=delivery.url, headers=headers, body=delivery.body, limits=self._limits)
+            async with self._transport.open(request) as incoming:
                 status = incoming.status
                 if status in {429, 503}:
                     asked_s = min(retry_after_s(incoming.headers, self._runtime.clock.now()) or 0.0, RETRY_AFTER_MAX_S)
@@ -141,7 +145,14 @@ class WebhookSender:
                         break
         except FleetsimError as error:
             refusal = error if status is None else None
-        final, reason = _verdict(status, refusal)
+        # 2xx alone is success; a redirect is a refusal, and a refusal would be repeated for ever.
+        if status is None:
+            assert refusal is not None  # either an answer or a refusal
+            final, reason = not isinstance(refusal, TransportError), str(refusal)
+        elif 200 <= status < 300:
+            final, reason = True, ""
+        else:
+            final, reason = status < 500 and status not in RETRY_STATUSES, f"HTTP {status}"
         log.info(
             "webhook %s task=%s state=%s attempt=%d status=%s %s in %d ms",
             origin,
@@ -157,23 +168,6 @@ class WebhookSender:
         gone = status == 410
         result = DeliveryResult(delivered=not reason, attempts=attempt, status=status, gone=gone, reason=reason)
         return result, 0.0
-
-    def _request(self, delivery: Delivery) -> Request:
-        """The request to send to a URL that was read. Raises BlockedAddress: a secret is not what may be sent."""
-        if len(delivery.body) > BODY_BYTES_MAX:
-            raise BlockedAddress(f"the body is larger than {BODY_BYTES_MAX} bytes")
-        headers = _headers(delivery, round(self._runtime.clock.now().timestamp()))
-        return Request(method="POST", url=delivery.url, headers=headers, body=delivery.body, limits=self._limits)
-
-
-def _verdict(status: int | None, refusal: FleetsimError | None) -> tuple[bool, str]:
-    """(final, reason): an empty reason is success. 2xx alone is success; a redirect is a refusal."""
-    if refusal is not None:
-        return not isinstance(refusal, TransportError), str(refusal)
-    assert status is not None  # either an answer or a refusal
-    if 200 <= status < 300:
-        return True, ""
-    return status < 500 and status not in RETRY_STATUSES, f"HTTP {status}"  # a refusal would be repeated for ever
 
 
 def check_secret(text: str | None) -> None:

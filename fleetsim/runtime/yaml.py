@@ -299,9 +299,14 @@ def interpolate(
     missing: list[MissingVariable] = []
     for path, text in list(strings(document.value)):
         if "${" in text and where(path):
-            _set(value, path, _expand(document, path, text, env, names, missing))
-    if isinstance(document.value, str) and "${" in document.value and where(()):
-        value = _expand(document, (), document.value, env, names, missing)
+            expanded = _expand(document, path, text, env, names, missing)
+            if not path:
+                value = expanded
+                break
+            parent = value
+            for step in path[:-1]:
+                parent = parent[step]
+            parent[path[-1]] = expanded
     return InterpolatedDocument(document=replace(document, value=value), missing=tuple(missing))
 
 
@@ -340,11 +345,3 @@ def _copy(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _copy(inner) for key, inner in value.items()}
     return [_copy(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _set(root: Any, path: Path, value: str) -> None:
-    if not path:
-        return
-    for step in path[:-1]:
-        root = root[step]
-    root[path[-1]] = value

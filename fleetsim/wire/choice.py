@@ -183,7 +183,11 @@ def _choose(
         tenant = picked.tenant if picked and DIALECTS[name].takes_tenant else None
         return Choice(dialect_name=name, url=url, warnings=tuple(told), tenant=tenant, doubt=doubt)
 
-    first = _picked(usable, dialect_name)
+    first = next(iter(usable), None)
+    if dialect_name is not None:  # it overrules the card: the first interface of it, else of its binding
+        binding = DIALECTS[dialect_name].binding
+        bound = [item for item in usable if item.binding.upper() == binding]
+        first = next((item for item in bound if _dialect_of(item) == dialect_name), next(iter(bound), first))
     ways = {(chosen.dialect_name, chosen.url): chosen for chosen in [way(first)]}
     for item in following if dialect_name is None else ():
         if item is not first and origin_of(item.url) == origin_of(configured_url):
@@ -206,15 +210,6 @@ def _without_operation(interface: AgentInterface, warnings: list[str]) -> AgentI
     url = parts._replace(path=found["base"] or "/").geturl()
     warnings.append(f"the card's url ends in an operation; the agent is called over HTTP+JSON at {one_line(url, 160)}")
     return replace(interface, url=url, binding="HTTP+JSON")
-
-
-def _picked(usable: list[AgentInterface], dialect_name: str | None) -> AgentInterface | None:
-    """The first interface; the first of a dialect that overrules the card, else of its binding."""
-    if dialect_name is None:
-        return next(iter(usable), None)
-    binding = DIALECTS[dialect_name].binding
-    bound = [item for item in usable if item.binding.upper() == binding]
-    return next((item for item in bound if _dialect_of(item) == dialect_name), next(iter(bound or usable), None))
 
 
 def absolute(interface: AgentInterface, found_at: str) -> AgentInterface:

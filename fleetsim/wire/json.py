@@ -101,17 +101,13 @@ def _check_values(data: bytes) -> None:
     if opened + bare.count(b",") > VALUES_MAX * times:
         raise WireError(f"JSON holds more than {VALUES_MAX * times} values")
     if opened > DEPTH_MAX:
-        _check_depth(bare)
-
-
-def _check_depth(bare: bytes) -> None:
-    """Remove the innermost pairs of brackets until none is left; each round is one level."""
-    pairs = bare.translate(_BRACKETS, _NO_BRACKETS)
-    for _ in range(DEPTH_MAX):
-        pairs = pairs.replace(b"[]", b"")
-        if not pairs:
-            return
-    raise WireError(f"JSON is nested deeper than {DEPTH_MAX}")
+        # Remove the innermost pairs of brackets until none is left; each round is one level.
+        pairs = bare.translate(_BRACKETS, _NO_BRACKETS)
+        for _ in range(DEPTH_MAX):
+            pairs = pairs.replace(b"[]", b"")
+            if not pairs:
+                return
+        raise WireError(f"JSON is nested deeper than {DEPTH_MAX}")
 
 
 def dump(value: Any) -> bytes:

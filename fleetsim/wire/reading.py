@@ -279,17 +279,13 @@ def _read_file(obj: JsonObject, media_type: str | None, metadata: JsonObject) ->
         raise WireError("file must have bytes or uri")
     media_type = text(obj, "mimeType", "mediaType") or media_type
     if uri is not None and (inside := _DATA_URI.match(uri)):
-        raw, uri, media_type = _content(inside, uri), None, media_type or inside["type"] or "text/plain"
+        data = uri[inside.end() :]  # of a ``data:`` URI (RFC 2397); we keep base64
+        raw = unquote(data) if inside["base64"] else b64encode(unquote_to_bytes(data)).decode()
+        uri, media_type = None, media_type or inside["type"] or "text/plain"
     return FilePart(raw=raw, uri=uri, filename=text(obj, "name", "filename"), media_type=media_type, metadata=metadata)
 
 
 _DATA_URI = re.compile(r"data:(?P<type>[^;,]*)[^,]*?(?P<base64>;base64)?,", re.IGNORECASE)
-
-
-def _content(inside: re.Match[str], uri: str) -> str:
-    """The content of a ``data:`` URI in base64 (RFC 2397)."""
-    data = uri[inside.end() :]
-    return unquote(data) if inside["base64"] else b64encode(unquote_to_bytes(data)).decode()
 
 
 def read_parts(obj: JsonObject) -> tuple[Part, ...]:

@@ -84,13 +84,10 @@ def write_call(spoken: Dialect, call: Call, url: str, tenant: str | None = None)
     if method == "POST":
         body = dump({**params, "tenant": tenant} if tenant else params)
         return HttpCall(method=method, url=at.geturl(), body=body, media_type=spoken.media_type)
-    query = urlencode({name: _query_text(value) for name, value in params.items()})
+    # A2A 1.0 section 11.5 writes truth values in small letters.
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in params.items()}
+    query = urlencode(texts)
     return HttpCall(method=method, url=at._replace(query="&".join(filter(None, (at.query, query)))).geturl())
-
-
-def _query_text(value: Any) -> str:
-    """A2A 1.0 section 11.5."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class PathOperation(Struct, frozen=True, kw_only=True):
