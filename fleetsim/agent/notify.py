@@ -170,8 +170,13 @@ class PushSender:
         self._forget(queue)
 
     async def _deliver(self, queue: _NoticeQueue, notice: TaskNotice, push: PushTarget) -> None:
-        body = self._body(notice, push)
-        if body is None:
+        written = dialect(push.dialect)
+        for task in (notice.task, replace(notice.task, artifacts=(), history=())):  # whole, else without its results
+            body = dump(written.encode_push(notice.event, task))
+            if len(body) <= self._limits.notice_bytes_max:
+                break
+        else:
+            log.info("webhook notice of task %s is too large and was left out", one_line(queue.key[1], 128))
             return
         config = push.config
         receiver = urlsplit(config.url).netloc
@@ -203,16 +208,6 @@ class PushSender:
             return
         if result.gone or self._drop_failed:
             self._store.delete_push(queue.key, queue.config_id)
-
-    def _body(self, notice: TaskNotice, push: PushTarget) -> bytes | None:
-        """The body in the dialect of the registration; without the results if these make it too large."""
-        written = dialect(push.dialect)
-        for task in (notice.task, replace(notice.task, artifacts=(), history=())):
-            body = dump(written.encode_push(notice.event, task))
-            if len(body) <= self._limits.notice_bytes_max:
-                return body
-        log.info("webhook notice of task %s is too large and was left out", one_line(notice.task.task_id, 128))
-        return None
 
     def _forget(self, queue: _NoticeQueue) -> None:
         if self._queues.get((queue.key, queue.config_id)) is not queue:

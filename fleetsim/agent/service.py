@@ -48,7 +48,7 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
 )
 from fleetsim.model.limits import TooMuchText, check_text
-from fleetsim.model.task import FilePart, JsonObject, Role, Task, TaskState
+from fleetsim.model.task import FilePart, Role, Task, TaskState
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Ids
 from fleetsim.runtime.webhook import WebhookSender, check_secret, is_signing, read_secret
@@ -229,7 +229,12 @@ class Service:
             if record.task.terminal:
                 return record  # cancelled, or the agent was stopped, while the disk was at it
         if skill is None:
-            self._store.finish(record.key, behaviour.refused, reason=self._no_skill(metadata))
+            offered = ", ".join(self._skills)
+            asked = metadata.get("skillHint", metadata.get("skillId"))
+            refusal = f"No matching skill for this request. There are: {offered}"
+            if asked is not None and asked != "":
+                refusal = f"there is no skill {one_line(str(asked), 100)!r} here; there are: {offered}"
+            self._store.finish(record.key, behaviour.refused, reason=refusal)
             return self._store.read(record.key)
         placed = replace(message, task_id=task_id, context_id=record.task.context_id)
         self._runner.start(record, skill, placed, metadata, refused=behaviour.refused, traceparent=caller.traceparent)
@@ -245,13 +250,6 @@ class Service:
             return
         refused = self._settings.behaviours[record.dialect].refused
         self._runner.start(record, skill, message, message.metadata, refused=refused)
-
-    def _no_skill(self, metadata: JsonObject) -> str:
-        offered = ", ".join(self._skills)
-        asked = metadata.get("skillHint", metadata.get("skillId"))
-        if asked is None or asked == "":
-            return f"No matching skill for this request. There are: {offered}"
-        return f"there is no skill {one_line(str(asked), 100)!r} here; there are: {offered}"
 
     def _continue(self, key: TaskKey, call: SendMessage, caller: CallerContext) -> Record:
         """A message for a task that is there: an answer, or one more thing to know."""

@@ -274,18 +274,16 @@ class Runs:
             run, outcomes = replace(run, error="; ".join(filter(None, (run.error, str(error))))), []
         status, error_text = verdict(run, outcomes, ceremony)
         ended = replace(run, status=status, error=error_text, ended_at=self._runtime.clock.now())
-        await self._save(ended)
+        while True:
+            try:
+                await self._ledger.save_run(ended)
+                break
+            except NotAccepting:
+                await asyncio.sleep(STORAGE_RETRY_S)
         self._running[run.claim.ceremony_id].discard(run.claim.run_id)
         self._last[run.claim.ceremony_id] = ended
         self._publish_completed(ended, ceremony)
         self._timer.ring()
-
-    async def _save(self, run: RunRecord) -> None:
-        while True:
-            try:
-                return await self._ledger.save_run(run)
-            except NotAccepting:
-                await asyncio.sleep(STORAGE_RETRY_S)
 
     def _publish_completed(self, run: RunRecord, ceremony: Ceremony | None) -> None:
         ended = run.ended_at or run.started_at

@@ -95,7 +95,7 @@ def desktop_texts(notice: Notice) -> tuple[str, str]:
 def discord(notice: Notice) -> dict[str, Any]:
     """The JSON of a Discord webhook: mentions nobody, and shows no preview of an address somebody quotes."""
     text = _text(notice)
-    while _units(content := _chat(notice, text)) > DISCORD_UNITS_MAX:
+    while len((content := _chat(notice, text)).encode("utf-16-le", "surrogatepass")) > 2 * DISCORD_UNITS_MAX:
         text = text[: len(text) * 3 // 4].rstrip() + "…"
     # Mentions are switched off as well, in case a text leaves its code marks.
     return {"content": content, "allowed_mentions": {"parse": []}, "flags": _SUPPRESS_EMBEDS}
@@ -132,10 +132,6 @@ def _code(line: str) -> str:
     return f"`{line.replace('`', _TICK)}`"
 
 
-def _units(text: str) -> int:
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2
-
-
 # -- from events
 
 _ANSWERS_MAX = 10
@@ -162,7 +158,16 @@ def of_run(event: CeremonyCompleted, outcomes: Sequence[Outcome]) -> Notice:
             "skill": event.skill,
             "durationMs": event.duration_ms,
             "error": event.error,
-            "outcomes": [_facts(outcome) for outcome in outcomes],
+            "outcomes": [
+                {
+                    "correlationId": outcome.correlation_id,
+                    "agent": outcome.agent,
+                    "state": outcome.kind.value,
+                    "success": outcome.success,
+                    "costUsd": outcome.cost_usd,
+                }
+                for outcome in outcomes
+            ],
         },
     )
 
@@ -237,7 +242,9 @@ def of_alert(event: AlertRaised | AlertCleared) -> Notice:
     """The begin or the end of a problem of the fleet."""
     key, raised = AlertKey(AlertKind(event.kind), event.subject), isinstance(event, AlertRaised)
     lasted_s = (event.at - (event.since or event.at)).total_seconds()
-    lasted = f" (it lasted {_minutes(lasted_s)})" if lasted_s >= 60 else ""
+    minutes = round(lasted_s / 60)
+    words = f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+    lasted = f" (it lasted {words})" if lasted_s >= 60 else ""
     return Notice(
         kind="alert" if raised else "recovery",
         at=event.at,
@@ -254,11 +261,6 @@ def of_alert(event: AlertRaised | AlertCleared) -> Notice:
     )
 
 
-def _minutes(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
-
-
 def _name(event: CeremonyCompleted | CeremonyLate | CeremonyMissed | CeremonySkipped) -> str:
     return f"{one_line(event.name, 80)} [{event.ceremony_id[:60]}]" if event.name else event.ceremony_id
 
@@ -272,13 +274,3 @@ def _answers(outcomes: Sequence[Outcome]) -> str:
     lines = [f"{one_line(agent, 64)}: {one_line(text, share)}" for agent, text in answers]
     more = len(outcomes) - len(answers)
     return "\n".join([*lines, *([f"and {more} more"] if more else [])])
-
-
-def _facts(outcome: Outcome) -> dict[str, object]:
-    return {
-        "correlationId": outcome.correlation_id,
-        "agent": outcome.agent,
-        "state": outcome.kind.value,
-        "success": outcome.success,
-        "costUsd": outcome.cost_usd,
-    }

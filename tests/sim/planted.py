@@ -339,10 +339,11 @@ DEFECTS: tuple[Planted, ...] = (
         name="U23",
         wrong="a notice says how the task stands when it leaves, not when it moved",
         file="agent/notify.py",
-        old="        body = self._body(notice, push)\n        if body",
+        old="        written = dialect(push.dialect)\n",
         new="""        live = self._store.retention.get(queue.key).snapshot().task
-        body = self._body(TaskNotice(event=replace(notice.event, status=live.status), task=live), push)
-        if body""",
+        notice = TaskNotice(event=replace(notice.event, status=live.status), task=live)
+        written = dialect(push.dialect)
+""",
         found_by="I-18",
         seed=9,
         scenario=DRIZZLE,
