@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from fleetsim.api.answer import HubAnswer, Moment
 from fleetsim.api.health import HealthWord
+from fleetsim.api.part_rows import PartFacts
 from fleetsim.model.extensions import DeclaredEffect, Usage
 
 # ------------------------------------------------------------------ the hub
@@ -175,23 +176,6 @@ class AgentsReport(HubAnswer, frozen=True, kw_only=True):
 
 
 # ------------------------------------------------------------------ requests
-
-
-class PartFacts(HubAnswer, frozen=True, kw_only=True):
-    """A file or data. ``bytes`` is base64. In lists and events it has no content, and no member without a value."""
-
-    index: int
-    kind: str
-    name: str | UnsetType | None = UNSET
-    mime_type: str | UnsetType | None = UNSET
-    size_bytes: int | UnsetType | None = UNSET
-    artifact_id: str | UnsetType | None = UNSET
-    artifact_name: str | UnsetType | None = UNSET
-    truncated: bool | UnsetType = UNSET
-    metadata: dict[str, Any] | UnsetType = UNSET
-    uri: str | UnsetType = UNSET
-    bytes: str | UnsetType = UNSET
-    data: Any = UNSET
 
 
 class OpenRequest(HubAnswer, frozen=True, kw_only=True):

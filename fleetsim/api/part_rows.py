@@ -8,11 +8,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
-from fleetsim.api.answers import PartFacts
+from fleetsim.api.answer import HubAnswer
 from fleetsim.model.parts import ListedPart, parts_for_list
 from fleetsim.model.task import DataPart, FilePart, Part, TextPart
+
+
+class PartFacts(HubAnswer, frozen=True, kw_only=True):
+    """A file or data. ``bytes`` is base64. In lists and events it has no content, and no member without a value."""
+
+    index: int
+    kind: str
+    name: str | UnsetType | None = UNSET
+    mime_type: str | UnsetType | None = UNSET
+    size_bytes: int | UnsetType | None = UNSET
+    artifact_id: str | UnsetType | None = UNSET
+    artifact_name: str | UnsetType | None = UNSET
+    truncated: bool | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
+    uri: str | UnsetType = UNSET
+    bytes: str | UnsetType = UNSET
+    data: Any = UNSET
 
 
 def body_part(part: Part) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from typing import Any
 
 import click
 
-from fleetsim.api.answer import HubAnswer, to_json
 from fleetsim.model.glyphs import ASCII, GLYPH
 from fleetsim.model.text import GUTTER, Gutter, escape, indented, neutralise, one_line
 
@@ -28,6 +27,8 @@ def word(state: str, *, plain: bool = False) -> str:
 
 
 def _plain(value: Any) -> Any:
+    from fleetsim.api.answer import HubAnswer, to_json  # not for those who only read help
+
     return to_json(value) if isinstance(value, HubAnswer) else str(value)
 
 

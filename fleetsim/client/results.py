@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fleetsim.api.answer import to_json
-from fleetsim.api.answers import ChatAnswer, EndedRequest, OpenRequest
 from fleetsim.api.part_rows import part_row, read_part_row
 from fleetsim.model.asking import answer_schema, asking_of, text_of
 from fleetsim.model.errors import WireError
@@ -20,6 +19,9 @@ from fleetsim.model.text import one_line
 from fleetsim.model.work import Cause
 from fleetsim.wire.choice import disagreement
 from fleetsim.wire.dialect import Reply
+
+if TYPE_CHECKING:
+    from fleetsim.api.answers import ChatAnswer, EndedRequest, OpenRequest  # a call of an agent needs none of them
 
 _STATES = frozenset(TaskState)
 

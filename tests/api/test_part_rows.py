@@ -8,9 +8,8 @@ import pytest
 from msgspec import convert
 
 from fleetsim.api.answer import to_json
-from fleetsim.api.answers import PartFacts
 from fleetsim.api.bodies import RequestBody, read
-from fleetsim.api.part_rows import body_part, part_notes, part_row, read_part_row
+from fleetsim.api.part_rows import PartFacts, body_part, part_notes, part_row, read_part_row
 from fleetsim.model.parts import LISTED_MAX, ListedPart
 from fleetsim.model.task import DataPart, FilePart, Part, TextPart
 

@@ -29,8 +29,7 @@ from mcp.client.stdio import stdio_client
 from mcp.types import CallToolResult
 from msgspec import convert
 
-from fleetsim.api.answers import PartFacts
-from fleetsim.api.part_rows import body_part, read_part_row
+from fleetsim.api.part_rows import PartFacts, body_part, read_part_row
 from fleetsim.cli.ask import reply_command
 from fleetsim.cli.controls import HubControls
 from fleetsim.client import AgentClient, HubClient, SentTask

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fleetsim.api.answers import AgentFacts
 from fleetsim.cli import render
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import read_span, report_option, with_scheme
@@ -332,6 +331,7 @@ async def _of_hub(common: CommonOptions, url: str | None, since_s: float) -> Obs
 
 
 async def _from_journal(hub: HubClient, since: datetime) -> Observed:
+    from fleetsim.api.answers import AgentFacts
     from fleetsim.events.wire import from_wire
     from fleetsim.sim.observed import of_run
     from fleetsim.sim.run import ObservedAgent, Run
