@@ -48,10 +48,10 @@ class AgentLimiter:
         self._open = set[str]()  # whose breaker is
         self._waiting = Counter[str]()
         self._rng = runtime.rng.stream("gate")
-        self.accounts = Accounts(runtime, reached=self._tell_limit)
-
-    def _tell_limit(self, agent: str, limit: str, how: str) -> None:
-        self._events.publish(AccountLimited(agent=agent, limit=limit, effect=how))
+        self.accounts = Accounts(
+            runtime,
+            reached=lambda agent, limit, how: events.publish(AccountLimited(agent=agent, limit=limit, effect=how)),
+        )
 
     def apply(self, settings: FleetSettings) -> None:
         """Take other ``breaker_failures`` and another ``breaker_pause_s``; the slots stay as many as they are."""

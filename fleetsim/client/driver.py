@@ -35,7 +35,7 @@ from fleetsim.request.signals import (
     Subscribe,
     failed,
 )
-from fleetsim.request.track import Asking, Now, Rules, Sending, TaskUpdate, Timer, Track
+from fleetsim.request.track import Asking, Now, Rules, Sending, TaskUpdate, Timer
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 from fleetsim.wire.dialect import Reply
@@ -176,9 +176,16 @@ class TrackDriver:
         Raises:
             FleetsimError: it cannot be followed to its end.
         """
-        while (track := self.track).outcome is None and (track.asking.question is None or not self._asks(track)):
+        while (track := self.track).outcome is None:
+            if track.asking.question is not None:  # complete once its stream ends, or was read for a while since
+                self._question_until = min(self._question_until, self._loop.time() + QUESTION_S)
+                if not track.streaming.open or self._loop.time() >= self._question_until:
+                    break
             if track.timers or self._timer is not None:
-                self._set_timer()
+                due = min(*track.timers.values(), self._question_until, math.inf)
+                if self._timer is not None:
+                    self._timer.cancel()
+                self._timer = None if due == math.inf else self._loop.call_at(due, self._signals.put_nowait, Due())
             signal = await self._signal()
             self.track, effects = step(track, signal, self._now(), RULES)
             before, task = track.record.task, self.track.record.task
@@ -209,17 +216,6 @@ class TrackDriver:
         if task.task_id not in str(error):
             error.args = (f"{error}; the agent has task {task.task_id}, which may still be at work",)
         raise error
-
-    def _asks(self, track: Track) -> bool:
-        """Whether the question is complete: its stream has ended, or has been read for a while since."""
-        self._question_until = min(self._question_until, self._loop.time() + QUESTION_S)
-        return not track.streaming.open or self._loop.time() >= self._question_until
-
-    def _set_timer(self) -> None:
-        due = min(*self.track.timers.values(), self._question_until, math.inf)
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None if due == math.inf else self._loop.call_at(due, self._signals.put_nowait, Due())
 
     async def _signal(self) -> Signal:
         """The next signal. While nothing else can happen, it comes from the stream itself, which costs no switch."""

@@ -272,16 +272,13 @@ def _agent_line(row: Mapping[str, Any]) -> str:
 def _skill_line(row: Mapping[str, Any]) -> str:
     answered, rate = row["answeredOutcomes"], row["successRate"]
     told = [f"{one_line(row['agent'], 64)}/{one_line(row['skill'])}: {one_line(row['description'], 300)}"]
-    told += [f"changes {_effect(effect)}" for effect in row["effects"]]
+    for effect in row["effects"]:
+        delta, confidence = effect["delta"], effect["confidence"]
+        by = "" if delta is None else f" by {delta:+g}"
+        sure = "" if confidence is None else f" (confidence {confidence:.2f})"
+        told.append("changes " + one_line(f"{effect['domain']}/{effect['path']}{by}{sure}"))
     told.append(f"{rate:.0%} of {answered} succeeded" if answered else "not measured yet")
     return f"{'; '.join(told)}; {row['health']}"
-
-
-def _effect(effect: Mapping[str, Any]) -> str:
-    delta, confidence = effect["delta"], effect["confidence"]
-    by = "" if delta is None else f" by {delta:+g}"
-    sure = "" if confidence is None else f" (confidence {confidence:.2f})"
-    return one_line(f"{effect['domain']}/{effect['path']}{by}{sure}")
 
 
 async def _chat_with_agent(hub: ToolCalls, arguments: Any) -> ToolResult:

@@ -8,7 +8,7 @@ from recordings of an earlier version or written by hand; an event that it does 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from types import NoneType, UnionType
@@ -165,17 +165,13 @@ def payload(event: Event) -> dict[str, Any]:
                 written["truncated"], written["textChars"] = value.truncated, value.chars
         elif value == ():
             written[key] = []
+        elif isinstance(value, datetime):
+            written[key] = iso(value) if JsonForm.MILLISECONDS in member.marks else value.isoformat()
+        elif isinstance(value, tuple) and isinstance(value[0], ListedPart):
+            written[key] = to_json(part_notes(value))
         else:
-            written[key] = to_json(_written(value, milliseconds=JsonForm.MILLISECONDS in member.marks))
+            written[key] = to_json(value)
     return written
-
-
-def _written(value: Any, *, milliseconds: bool) -> Any:
-    if isinstance(value, datetime):
-        return iso(value) if milliseconds else value.isoformat()
-    if isinstance(value, tuple) and value and isinstance(value[0], ListedPart):
-        return part_notes(value)
-    return value
 
 
 # ---------------------------------------------------------------------- reading
@@ -201,10 +197,12 @@ def from_wire(row: Mapping[str, Any], *, seq: int = 0) -> Event | None:
         envelope[name] = _text(row.get(name)) or _text(row.get(camel(name)))
     members: JsonObject = payload_value if isinstance(payload_value, Mapping) else {}
     topic = topic[:TOPIC_CHARS_MAX]
-    for kind, in_topic in _of_topic(topic):
-        event = _read(kind, envelope, in_topic, members)
-        if event is not None:
-            return event
+    for pattern, kind in _PATTERNS:
+        if match := pattern.fullmatch(topic):
+            in_topic = {name: match[name] for name in match.re.groupindex if name not in ENVELOPE}
+            event = _read(kind, envelope, in_topic, members)
+            if event is not None:
+                return event
     return OtherEvent(**envelope, name=topic, payload=members)
 
 
@@ -217,13 +215,6 @@ _PATTERNS = tuple(
     (re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.*)", re.escape(kind.TOPIC)), re.DOTALL), kind)
     for kind in event_classes()
 )
-
-
-def _of_topic(topic: str) -> Iterator[tuple[type[Event], dict[str, str]]]:
-    for pattern, kind in _PATTERNS:
-        if match := pattern.fullmatch(topic):
-            in_topic = {name: match[name] for name in match.re.groupindex if name not in ENVELOPE}
-            yield kind, in_topic
 
 
 def _read(kind: type[Event], envelope: dict[str, Any], in_topic: dict[str, str], written: JsonObject) -> Event | None:

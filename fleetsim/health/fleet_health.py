@@ -140,15 +140,12 @@ class FleetHealth:
             for trend in (self.trend, self.trends[outcome.agent]):
                 trend.add(outcome.ended_at, outcome.success)
         if len(self._ids) > self.outcomes_max:
-            self._count_oldest_by_hour()
+            rows = chain.from_iterable(skill.rows for skill in self.total.skills)
+            moments = sorted(map(attrgetter("at"), rows))  # one call for all 100,000
+            kept_from = nextafter(moments[max(1, len(moments) // 10) - 1], inf)
+            for skill in self.total.skills:
+                self._ids.difference_update(row.correlation_id for row in skill.count_by_hour(kept_from))
         return True
-
-    def _count_oldest_by_hour(self) -> None:
-        rows = chain.from_iterable(skill.rows for skill in self.total.skills)
-        moments = sorted(map(attrgetter("at"), rows))  # one call for all 100,000
-        newest_gone = moments[max(1, len(moments) // 10) - 1]
-        for skill in self.total.skills:
-            self._ids.difference_update(row.correlation_id for row in skill.count_by_hour(nextafter(newest_gone, inf)))
 
     def prune(self, now: datetime) -> None:
         """Remove outcomes that ended before the window."""
@@ -161,14 +158,11 @@ class FleetHealth:
                 self._unweighed.add(agent)
                 empty = empty or not skill.totals
         if empty:
-            self._forget_empty()
-
-    def _forget_empty(self) -> None:
-        self._skills = {names: group for names, group in self._skills.items() if group.skills[0].totals}
-        self.total, self._agents = OutcomeGroup(), {}
-        for (agent, _), group in self._skills.items():
-            self._agents.setdefault(agent, OutcomeGroup()).skills += group.skills
-            self.total.skills += group.skills
+            self._skills = {names: group for names, group in self._skills.items() if group.skills[0].totals}
+            self.total, self._agents = OutcomeGroup(), {}
+            for (agent, _), group in self._skills.items():
+                self._agents.setdefault(agent, OutcomeGroup()).skills += group.skills
+                self.total.skills += group.skills
 
     def weights(self) -> Mapping[str, float]:
         """The weights by which the registry distributes work, of all outcomes since the last ``prune``.

@@ -186,19 +186,10 @@ class SkillOutcomes:
         if self.last is None or self.last[0] <= at:
             self.last = at, number, outcome.kind
         if not outcome.success:
-            self._add_failure(outcome, at, number)
-
-    def _add_failure(self, outcome: Outcome | OutcomeFacts, at: float, number: int) -> None:
-        failure = RecentFailure(
-            timestamp=outcome.ended_at,
-            skill=outcome.skill,
-            correlation_id=outcome.correlation_id,
-            kind=outcome.kind,
-            blame=outcome.blame,
-            failure_reason=one_line(outcome.reason or outcome.kind.value),
-        )
-        insort(self.newest_failures, (at, number, failure), key=itemgetter(0))
-        del self.newest_failures[:-FAILURES_SHOWN]
+            reason = one_line(outcome.reason or outcome.kind.value)
+            failure = RecentFailure.of(outcome, timestamp=outcome.ended_at, failure_reason=reason)
+            insort(self.newest_failures, (at, number, failure), key=itemgetter(0))
+            del self.newest_failures[:-FAILURES_SHOWN]
 
     def drop_before(self, cutoff: float) -> Sequence[Row]:
         """Remove outcomes that ended before ``cutoff``; returns the removed rows. An hour is removed as a whole."""
@@ -354,7 +345,9 @@ class OutcomeGroup:
                     classes.update(total.durations)
             numbers = sorted(classes)
             totals = list(accumulate(classes[number] for number in numbers))
-            p50, p95, longest = (_middle_of(numbers[bisect_right(totals, index)]) for index in indices)
+            chosen = (numbers[bisect_right(totals, index)] for index in indices)
+            # The middle of each class; class 0 has 0 ms alone.
+            p50, p95, longest = (round(exp((number - 0.5) * _CLASS_WIDTH)) if number else 0 for number in chosen)
         return p50, p95, longest
 
     def figures(self, now: float) -> OutcomeStats:
@@ -408,10 +401,6 @@ class OutcomeGroup:
 def class_of(ms: int) -> int:
     """The class of a duration: 0 for 0 ms. Durations of one class differ by at most a hundredth."""
     return 1 + int(log(ms) / _CLASS_WIDTH) if ms > 0 else 0
-
-
-def _middle_of(number: int) -> int:
-    return round(exp((number - 0.5) * _CLASS_WIDTH)) if number else 0
 
 
 def _date(at: float | None) -> datetime | None:

@@ -266,25 +266,19 @@ class CallGuard(Interceptor):
             raise InvalidParams(str(error)) from None
         if len(hubs) >= HUBS_MAX:
             raise InvalidParams(f"the request has passed {len(hubs)} hubs; the limit is {HUBS_MAX}")
-        self._refuse_unasked(call.message, caller.owner)
-        key = caller.owner, call.message.task_id or ""
-        if not key[1] or (caller.behaviour.client_names_task and not self._engine.store.knows(key)):
+        store, key = self._engine.store, (caller.owner, call.message.task_id or "")
+        known = store.knows(key)
+        if known and store.state(key) not in TERMINAL | INTERRUPTED:
+            said = {earlier.message_id for earlier in store.read(key).task.history}
+            if not call.message.message_id or call.message.message_id not in said:  # a repeated answer has no effect
+                raise InvalidParams("the task is running and has no open question")
+        if not key[1] or (caller.behaviour.client_names_task and not known):
             try:
                 self._accounts.require_open("" if caller.owner == OWNER else caller.owner)
             except Refusal as refusal:
                 raise problem_of(refusal) from None
         message = structs.replace(call.message, metadata={**metadata, **({HUBS_KEY: list(hubs)} if hubs else {})})
         return structs.replace(call, metadata={}, message=message)
-
-    def _refuse_unasked(self, message: Message, owner: str) -> None:
-        """Raise for a message to a task that does not wait. A repeated answer is accepted and has no effect."""
-        key = (owner, message.task_id or "")
-        store = self._engine.store
-        if not store.knows(key) or store.state(key) in TERMINAL | INTERRUPTED:
-            return
-        said = {earlier.message_id for earlier in store.read(key).task.history}
-        if not message.message_id or message.message_id not in said:
-            raise InvalidParams("the task is running and has no open question")
 
 
 class FleetProxy:

@@ -5,7 +5,7 @@ search. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from urllib.parse import urlsplit
@@ -200,12 +200,15 @@ def find_skills(query: SkillQuery, views: Iterable[AgentView], snapshot: HealthS
             effects = declared_effects(view.card, skill_id) or ()
             if query.by_effect and not (effects := tuple(effect for effect in effects if _matches(effect, query))):
                 continue
-            matched = _matched(words, agent, skill)
+            texts = (agent, skill_id, skill.name, skill.description, *skill.tags, *skill.examples)
+            text = " ".join(texts).casefold()
+            matched = sum(word in text for word in words)
             if words and not matched:
                 continue
             figures = measured.get((agent, skill_id))
             answered = figures.answered_outcomes if figures else 0
-            confidence = max((_stated(effect) for effect in effects), default=None)
+            stated = (CONFIDENCE_UNSTATED if effect.confidence is None else effect.confidence for effect in effects)
+            confidence = max(stated, default=None)
             row = FoundSkill(
                 agent=agent,
                 skill=skill_id,
@@ -233,29 +236,16 @@ def expected_success(confidence: float | None, successes: int, outcomes: int) ->
     return (1.0 if confidence is None else confidence) * (successes + 1) / (outcomes + 2)
 
 
-def _stated(effect: DeclaredEffect) -> float:
-    return CONFIDENCE_UNSTATED if effect.confidence is None else effect.confidence
-
-
 def _matches(effect: DeclaredEffect, query: SkillQuery) -> bool:
     path, wanted = effect.path.casefold(), query.path.casefold()
+    direction = DIRECTIONS[effect.delta < 0] if effect.delta else ""
     return (
         query.domain.casefold() in {"", effect.domain.casefold()}
         and (not wanted or path == wanted or path.startswith(f"{wanted}."))
-        and query.direction in {"", _direction(effect.delta)}
+        and query.direction in {"", direction}
     )
-
-
-def _direction(delta: float | None) -> str:
-    return DIRECTIONS[delta < 0] if delta else ""
 
 
 def _words(text: str) -> frozenset[str]:
     words = frozenset(word.removesuffix("s") or word for word in _WORD.findall(text.casefold()))
     return frozenset(word for word in words if len(word) > _SHORT) or words
-
-
-def _matched(words: Iterable[str], agent: str, skill: AgentSkill) -> int:
-    texts: Sequence[str] = (agent, skill.skill_id, skill.name, skill.description, *skill.tags, *skill.examples)
-    text = " ".join(texts).casefold()
-    return sum(word in text for word in words)

@@ -324,10 +324,20 @@ class MetricsEndpoint:
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
         yield from self._agents()
-        yield self._limited()
         yield from self._inbox()
-        yield from self._ceremonies()
-        yield from self._hubs()
+        meaning = "1 if the agent, or a program with its key, reached the limit in the last minute."
+        limited = GaugeMetricFamily("fleetsim_account_limited", meaning, labels=["agent", "limit"])
+        for owner, limit in self._hub.limiter.accounts.at_limit():
+            limited.add_metric([one_line(owner, 64), limit], 1)
+        yield limited
+        rows = self._hub.scheduler.rows() if self._hub.scheduler else ()
+        due = {r.ceremony.ceremony_id: r.next_at.timestamp() for r in rows if r.next_at and r.ceremony.schedule}
+        yield _gauge("ceremony_next_fire_timestamp_seconds", "When it fires next.", "ceremony", due)
+        # The members of a fleet of several hubs, at the last renewal of this one's lease.
+        members = self._hub.members.hubs if self._hub.members is not None else ()
+        yield _gauge("hub_owned", "Open requests that the hub owns.", "hub", {m.name: m.owned for m in members})
+        yield _gauge("hub_lease_age_seconds", "Age of its lease.", "hub", {m.name: m.lease_age_s for m in members})
+        yield _gauge("hub_took_over", "Requests that it took over.", "hub", {m.name: m.took for m in members})
         takes = "1 if the last write to the ledger succeeded, else 0."
         yield GaugeMetricFamily("fleetsim_ledger_writable", takes, not self._hub.ledger.refusal)
         yield CounterMetricFamily(
@@ -366,25 +376,6 @@ class MetricsEndpoint:
         now = self._hub.runtime.clock.now()
         oldest = max(((now - question.asked_at).total_seconds() for question in questions), default=0.0)
         yield GaugeMetricFamily("fleetsim_inbox_oldest_seconds", "The age of the oldest open question.", oldest)
-
-    def _limited(self) -> Metric:
-        meaning = "1 if the agent, or a program with its key, reached the limit in the last minute."
-        gauge = GaugeMetricFamily("fleetsim_account_limited", meaning, labels=["agent", "limit"])
-        for owner, limit in self._hub.limiter.accounts.at_limit():
-            gauge.add_metric([one_line(owner, 64), limit], 1)
-        return gauge
-
-    def _hubs(self) -> Iterator[Metric]:
-        """The members of a fleet of several hubs, at the last renewal of this one's lease."""
-        members = self._hub.members.hubs if self._hub.members is not None else ()
-        yield _gauge("hub_owned", "Open requests that the hub owns.", "hub", {m.name: m.owned for m in members})
-        yield _gauge("hub_lease_age_seconds", "Age of its lease.", "hub", {m.name: m.lease_age_s for m in members})
-        yield _gauge("hub_took_over", "Requests that it took over.", "hub", {m.name: m.took for m in members})
-
-    def _ceremonies(self) -> Iterator[Metric]:
-        rows = self._hub.scheduler.rows() if self._hub.scheduler else ()
-        due = {r.ceremony.ceremony_id: r.next_at.timestamp() for r in rows if r.next_at and r.ceremony.schedule}
-        yield _gauge("ceremony_next_fire_timestamp_seconds", "When it fires next.", "ceremony", due)
 
 
 def _gauge(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Metric:

@@ -106,11 +106,11 @@ class Ownership:
 
     async def _require_context(self, principal: Principal, agent: str, context_id: str) -> None:
         last = await self._ledger.last_outcome(agent, context_id=context_id)
-        ended = await self._ledger.request(last.correlation_id) if last is not None else None
-        requests = [
-            track.record for track in self._tracker.open_tracks.values() if _is_in(track.record, agent, context_id)
-        ]
-        newest = requests[-1] if requests else ended
+        newest = await self._ledger.request(last.correlation_id) if last is not None else None
+        for record in (track.record for track in self._tracker.open_tracks.values()):
+            context = record.task.context_id if record.task is not None else record.request.context_id
+            if record.agent == agent and (context or record.request.correlation_id) == context_id:
+                newest = record
         if newest is None or not _made_by(newest, principal):
             hint = "leave contextId out in the first turn; the answer has the id for the next ones"
             raise UnknownTarget(f"no context “{one_line(context_id, 64)}” is known", hint=hint)
@@ -118,8 +118,3 @@ class Ownership:
 
 def _made_by(record: RequestRecord, principal: Principal) -> bool:
     return record.request.source.user_id == principal.agent
-
-
-def _is_in(record: RequestRecord, agent: str, context_id: str) -> bool:
-    context = record.task.context_id if record.task is not None else record.request.context_id
-    return record.agent == agent and (context or record.request.correlation_id) == context_id

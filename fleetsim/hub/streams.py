@@ -56,7 +56,12 @@ class EventStreams:
             raise Refusal(429, "TOO_MANY_STREAMS", f"{STREAMS_MAX} event streams are open already")
         if not principal.is_admin and self._open[principal.agent] >= STREAMS_PER_AGENT_MAX:
             raise Refusal(429, "TOO_MANY_STREAMS", f"{STREAMS_PER_AGENT_MAX} event streams of yours are open already")
-        patterns = _patterns(request)
+        patterns = request.query_params.getlist("topic")
+        if len(patterns) > PATTERNS_MAX or any(len(pattern) > PATTERN_CHARS_MAX for pattern in patterns):
+            most = f"topic: at most {PATTERNS_MAX} patterns of {PATTERN_CHARS_MAX} characters"
+            raise Refusal(400, "BAD_REQUEST", most)
+        if any("#" in pattern.split(".")[:-1] for pattern in patterns):
+            raise Refusal(400, "BAD_REQUEST", "topic: # stands at the end of a pattern, for any number of levels")
         last = request.headers.get("last-event-id")
         if last is not None and last.isascii() and last.isdigit() and len(last) <= 16:
             after = min(int(last), SEQ_MAX)  # of a later moment than the address, which stays what it was
@@ -154,13 +159,3 @@ def topic_fits(pattern: str, topic: str) -> bool:
         wanted.pop()
         levels = levels[: len(wanted)]
     return len(wanted) == len(levels) and all(part in {"*", level} for part, level in zip(wanted, levels, strict=True))
-
-
-def _patterns(request: Request) -> list[str]:
-    """The patterns that are asked for. Raises Refusal."""
-    patterns = request.query_params.getlist("topic")
-    if len(patterns) > PATTERNS_MAX or any(len(pattern) > PATTERN_CHARS_MAX for pattern in patterns):
-        raise Refusal(400, "BAD_REQUEST", f"topic: at most {PATTERNS_MAX} patterns of {PATTERN_CHARS_MAX} characters")
-    if any("#" in pattern.split(".")[:-1] for pattern in patterns):
-        raise Refusal(400, "BAD_REQUEST", "topic: # stands at the end of a pattern, for any number of levels")
-    return patterns

@@ -46,7 +46,6 @@ from fleetsim.ceremonies.folder import CeremonyNotFound, CeremonyStore, StoredCe
 from fleetsim.ceremonies.runs import ceremony_facts, dry_run, run_facts
 from fleetsim.ceremony.written import CeremonyInvalid
 from fleetsim.events.request import QuestionAnswered
-from fleetsim.fleet.cards import AgentView
 from fleetsim.health.fleet_health import window_start
 from fleetsim.hub.http import PAGE_MAX, WAIT_S_MAX, answer, bare, number, principal_of, read_body, submitted, until_news
 from fleetsim.hub.hub import Hub
@@ -86,7 +85,17 @@ class WorkstaceanApi:
             AgentsReport(
                 agent_count=len(views),
                 reachable_count=sum(view.reachable is True for view in views),
-                agents={view.entry.name: _reach_of(view) for view in views},
+                agents={
+                    view.entry.name: AgentReport.of(
+                        view,
+                        view.capabilities,
+                        reachable=view.reachable is True,
+                        last_probed_at=view.tried_at,
+                        card_available=view.card is not None,
+                        error=view.stale_reason or None,
+                    )
+                    for view in views
+                },
                 registration_count=sum(len(view.skills) for view in views),
             )
         )
@@ -220,17 +229,6 @@ class WorkstaceanApi:
             return answer(StartedRun(run_id=await self._hub.require_scheduler().run_now(execute[1])))
         hint = "message.inbound.* makes a request, ceremony.{id}.execute fires a ceremony"
         raise Refusal(403, "TOPIC_REFUSED", "clients cannot publish on this topic", hint=hint)
-
-
-def _reach_of(view: AgentView) -> AgentReport:
-    return AgentReport.of(
-        view,
-        view.capabilities,
-        reachable=view.reachable is True,
-        last_probed_at=view.tried_at,
-        card_available=view.card is not None,
-        error=view.stale_reason or None,
-    )
 
 
 def _said(text: str, chars: int, parts: tuple[ListedPart, ...], parts_total: int) -> dict[str, Any]:

@@ -207,8 +207,9 @@ def _apply(context: StepContext, update: TaskUpdate) -> None:
         made_by_agent = request.task_id is not None or request.first_turn
         task = replace(task, context_id=request.context_id or ("" if made_by_agent else request.correlation_id))
     track.applied_at, track.via = context.now.mono, update.via if task != before else track.via  # a look: no news
-    if update.via is UpdateSource.STREAM and track.chunks is not None and _is_piece(before, task, update.event):
-        track.chunks += 1
+    if update.via is UpdateSource.STREAM and track.chunks is not None and isinstance(update.event, ArtifactUpdate):
+        # A complete artifact that arrives again brings no more of the answer.
+        track.chunks += update.event.append or before is None or len(task.artifacts) > len(before.artifacts)
     track.record = replace(track.record, task=task)
     _note_parts(context, update.event, update.via)
     if before is None or track.record.phase is Phase.INTENT:
@@ -227,13 +228,6 @@ def _apply(context: StepContext, update: TaskUpdate) -> None:
         context.save()
     if before is None and track.sending.early:
         hear_early(context)
-
-
-def _is_piece(before: Task | None, task: Task, event: TaskEvent) -> bool:
-    """Whether it brought more of the answer. A complete artifact that arrives again does not."""
-    if not isinstance(event, ArtifactUpdate):
-        return False
-    return event.append or before is None or len(task.artifacts) > len(before.artifacts)
 
 
 def hear_early(context: StepContext) -> None:

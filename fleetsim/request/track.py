@@ -315,14 +315,12 @@ def follow_up(record: RequestRecord, last: Outcome | None, last_record: RequestR
     if last is None:
         return record
     context = record.request.context_id or last.context_id or None
-    return replace(record, request=replace(record.request, context_id=context), earlier=_earlier(last, last_record))
-
-
-def _earlier(last: Outcome, record: RequestRecord | None) -> str:
-    state = next((state for state, kind in KIND_OF_STATE.items() if kind is last.kind), None)
+    state, earlier = next((state for state, kind in KIND_OF_STATE.items() if kind is last.kind), None), ""
     if state is not None:
-        return _digest(state, last.text)
-    return how_it_stands(record.task) if record is not None and record.task is not None else ""
+        earlier = _digest(state, last.text)
+    elif last_record is not None and last_record.task is not None:
+        earlier = how_it_stands(last_record.task)
+    return replace(record, request=replace(record.request, context_id=context), earlier=earlier)
 
 
 def how_it_stands(task: Task) -> str:
