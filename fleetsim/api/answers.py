@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, field
 
 from fleetsim.api.answer import HubAnswer, Moment
 from fleetsim.api.health import HealthWord
@@ -130,8 +130,11 @@ class WireFrame(HubAnswer, frozen=True, kw_only=True):
     text: str
 
 
-class WireExchange(HubAnswer, frozen=True, kw_only=True):
-    """An exchange with an agent (``call``), or its ``webhook``. ``status`` is None before the reply."""
+class WireExchange(HubAnswer, frozen=False, kw_only=True):  # type: ignore[misc]  # the log completes it
+    """An exchange with an agent (``call``), or its ``webhook``. Secrets are masked.
+
+    ``status`` is None before the reply, ``seconds`` None until the exchange ends.
+    """
 
     number: int
     at: str
@@ -142,14 +145,14 @@ class WireExchange(HubAnswer, frozen=True, kw_only=True):
     headers: dict[str, str]
     body: str
     body_bytes: int
-    status: int | None
-    reply_headers: dict[str, str]
-    reply: str
-    reply_bytes: int
-    frames: tuple[WireFrame, ...]
-    frames_total: int
-    seconds: float | None
-    problem: str
+    status: int | None = None
+    reply_headers: dict[str, str] = field(default_factory=dict)
+    reply: str = ""
+    reply_bytes: int = 0
+    frames: tuple[WireFrame, ...] = ()
+    frames_total: int = 0
+    seconds: float | None = None
+    problem: str = ""
 
 
 class AgentReport(HubAnswer, frozen=True, kw_only=True):

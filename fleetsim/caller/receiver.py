@@ -20,6 +20,7 @@ from starlette.routing import Route
 from fleetsim.caller.account import Accounts
 from fleetsim.caller.tracker import Tracker
 from fleetsim.caller.webhooks import CALLBACK_PATH, CallbackTokens, TokenClaims
+from fleetsim.client.wire_log import WireLog
 from fleetsim.events.fleet import WebhookAccepted, WebhookRejected
 from fleetsim.events.log import EventLog
 from fleetsim.events.request import Level, UpdateIgnored
@@ -38,7 +39,6 @@ from fleetsim.runtime.inbound import BodyReader, Refusal, traceparent_of
 from fleetsim.runtime.limits import TokenBucket
 from fleetsim.runtime.ports import Clock
 from fleetsim.runtime.webhook import TOLERANCE_S, verify
-from fleetsim.runtime.wire_log import WireLog
 from fleetsim.wire.json import parse_untrusted
 from fleetsim.wire.reading import read_push_body
 
@@ -135,7 +135,7 @@ class CallbackReceiver:
         if self._wire is not None and self._wire.on and (entry := request.scope.get(_ENTRY)):
             entry.status = response.status_code
             entry.reply = bytes(response.body).decode()
-            entry.reply_size = len(response.body)
+            entry.reply_bytes = len(response.body)
         if response.status_code in _TURNED_AWAY:
             self._tracker.turned_away(bearer.correlation_id)  # it may have carried the end, so poll soon
         return response

@@ -216,15 +216,14 @@ async def wire_logged(runtime: Runtime, agent: str, file: str | None) -> AsyncIt
         return
     from fleetsim.api.wire_rows import as_text  # most calls have no log
     from fleetsim.cli import render
-    from fleetsim.hub.rows import wire_row
-    from fleetsim.runtime.wire_log import WireLog
+    from fleetsim.client.wire_log import WireLog
 
     log = WireLog(runtime.clock)
     log.keep_on()
     try:
         yield replace(runtime, transport=log.tap(runtime.transport, agent))
     finally:
-        rows = [wire_row(entry) for entry in log.read(agent)]
+        rows = log.read(agent)
         text = as_text(rows) if rows else "Nothing was sent."
         if file == "-":
             render.lines(f"{text}\n", err=True)

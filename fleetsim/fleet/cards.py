@@ -15,6 +15,7 @@ from datetime import datetime
 
 from fleetsim.client import AgentClient, ClientLimits
 from fleetsim.client.card_facts import CardFacts
+from fleetsim.client.wire_log import WireLog
 from fleetsim.events.fleet import CardFailed, CardFetched
 from fleetsim.events.log import EventLog
 from fleetsim.events.request import Level
@@ -35,7 +36,6 @@ from fleetsim.model.extensions import doubts_of, hub_of
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ALL
 from fleetsim.runtime.ports import Runtime
-from fleetsim.runtime.wire_log import WireLog
 from fleetsim.runtime.workers import Workers
 from fleetsim.wire.choice import Choice, origin_of
 from fleetsim.wire.dialect import read_card, write_card

@@ -32,6 +32,7 @@ from fleetsim.ceremonies.scheduler import Scheduler
 from fleetsim.channels.alert_monitor import AlertMonitor
 from fleetsim.channels.delivery import Channels, Notifier
 from fleetsim.client import AgentClient
+from fleetsim.client.wire_log import WireLog
 from fleetsim.events.fleet import (
     BreakerClosed,
     BreakerOpened,
@@ -64,7 +65,7 @@ from fleetsim.hub.keys import FILE as AGENT_KEYS_FILE
 from fleetsim.hub.keys import AgentKeys, HubKeys, Keyring
 from fleetsim.hub.members import Membership
 from fleetsim.hub.metrics import Metrics
-from fleetsim.hub.rows import agent_facts, wire_row
+from fleetsim.hub.rows import agent_facts
 from fleetsim.ledger import EarlyWebhook, Ledger, LedgerBroken, SharedLedger
 from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, NotAccepting, RpcError, UnknownTarget
 from fleetsim.model.extensions import SkillPolicy
@@ -73,7 +74,6 @@ from fleetsim.request.records import QuestionRecord, RequestRecord
 from fleetsim.request.track import Rules
 from fleetsim.runtime.files import LOOK_EVERY_S
 from fleetsim.runtime.ports import Clock, Runtime
-from fleetsim.runtime.wire_log import WireLog
 from fleetsim.runtime.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -248,7 +248,7 @@ class Hub:
             agent, ids = record.agent, (task, bound) if bound else (task,)
         elif not any(entry.name == agent for entry in self.config.agents):
             raise UnknownTarget("no agent with this name is configured")
-        return [wire_row(entry) for entry in self.wire.read(agent, ids=ids, after=after)]
+        return self.wire.read(agent, ids=ids, after=after)
 
     async def hub_rows(self) -> tuple[HubMember, ...]:
         """The hubs of the fleet, if several share the ledger. Raises NotAccepting."""

@@ -12,8 +12,6 @@ from fleetsim.api.answers import (
     OpenRequest,
     QuestionFacts,
     SharedAgent,
-    WireExchange,
-    WireFrame,
 )
 from fleetsim.api.health import HealthSnapshot, HealthWord
 from fleetsim.api.part_rows import part_notes, part_row
@@ -25,7 +23,6 @@ from fleetsim.model.parts import ListedPart, answer_parts, listed_parts
 from fleetsim.model.work import Outcome, Question
 from fleetsim.request.records import RequestRecord
 from fleetsim.request.track import Track
-from fleetsim.runtime.wire_log import WireEntry
 
 R = TypeVar("R", OpenRequest, EndedRequest)
 
@@ -139,15 +136,3 @@ def whole_question_row(question: Question) -> QuestionFacts:
     """One thing an agent waits for, with its data and the schema of the answer (null where it has none)."""
     parts = tuple(map(part_row, question.parts))
     return replace(question_row(question), parts=parts, answer_schema=answer_schema(question.parts))
-
-
-def wire_row(entry: WireEntry) -> WireExchange:
-    """An exchange of the wire log."""
-    return WireExchange.of(
-        entry,
-        kind="webhook" if entry.webhook else "call",
-        body_bytes=entry.body_size,
-        reply_bytes=entry.reply_size,
-        frames=tuple(WireFrame(after_s=round(f.after_s, 4), bytes=f.size, text=f.text) for f in entry.frames),
-        seconds=None if entry.seconds is None else round(entry.seconds, 4),
-    )

@@ -31,6 +31,7 @@ from starlette.types import Receive, Scope, Send
 from fleetsim.agent import Agent, AgentLimits, SkillContext
 from fleetsim.client import AgentClient
 from fleetsim.client.hub_client import KEY_VARIABLE, HubClient
+from fleetsim.client.wire_log import WireLog
 from fleetsim.dashboard.feed import AttachedSource, HubFeed
 from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings, SkillEntry
 from fleetsim.hub.server import running_hub
@@ -42,7 +43,6 @@ from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.runtime.collector import tune_gc
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.server import listen
-from fleetsim.runtime.wire_log import WireLog
 from fleetsim.runtime.workers import Workers
 from tests.bench.flood import read_http
 

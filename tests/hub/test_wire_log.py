@@ -9,10 +9,9 @@ import pytest
 
 from fleetsim.api.answers import WireExchange
 from fleetsim.api.wire_rows import as_command, as_curl, as_text
-from fleetsim.hub.rows import wire_row
+from fleetsim.client.wire_log import AGENT_BYTES_MAX, AGENT_ENTRIES_MAX, BODY_BYTES_MAX, LOOK_S, WireLog
 from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.model.masking import masked, masked_headers, masked_url
-from fleetsim.runtime.wire_log import AGENT_BYTES_MAX, AGENT_ENTRIES_MAX, BODY_BYTES_MAX, LOOK_S, WireEntry, WireLog
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.hub.local_hub import KEY, LocalHub, local_hub, worker
 
@@ -91,7 +90,7 @@ async def test_the_size_of_the_wire_log_is_bounded() -> None:
     assert len(log.read("quinn")) == AGENT_ENTRIES_MAX
     for _ in range(50):
         entry, _ = log.begin("max", "POST", "http://max.example/", {}, b"x" * 10 * BODY_BYTES_MAX)
-    assert (len(entry.body), entry.body_size) == (BODY_BYTES_MAX, 10 * BODY_BYTES_MAX)
+    assert (len(entry.body), entry.body_bytes) == (BODY_BYTES_MAX, 10 * BODY_BYTES_MAX)
     assert sum(len(entry.body) for entry in log.read("max")) <= AGENT_BYTES_MAX
 
 
@@ -122,8 +121,8 @@ def test_secrets_in_headers_and_queries_are_masked() -> None:
 
 
 def exchange(**about: Any) -> WireExchange:
-    entry = {"number": 1, "at": "", "agent": "quinn", "webhook": False, "method": "POST", "url": "http://a/"}
-    return wire_row(WireEntry(**{**entry, "headers": {}, "body": "", "body_size": 0, "status": 200, **about}))
+    entry = {"number": 1, "at": "", "agent": "quinn", "kind": "call", "method": "POST", "url": "http://a/"}
+    return WireExchange(**{**entry, "headers": {}, "body": "", "body_bytes": 0, "status": 200, **about})
 
 
 def test_control_characters_cannot_split_a_word_of_a_command() -> None:
@@ -133,6 +132,6 @@ def test_control_characters_cannot_split_a_word_of_a_command() -> None:
 
 
 def test_a_text_of_several_lines_stays_behind_the_gutter() -> None:
-    text = as_text([exchange(body="a\n-> max\x1b[2J", body_size=9, reply="b\n<- max", reply_size=8)])
+    text = as_text([exchange(body="a\n-> max\x1b[2J", body_bytes=9, reply="b\n<- max", reply_bytes=8)])
     assert "\x1b" not in text
     assert [line for line in text.splitlines() if line.startswith(("->", "<-"))] == []

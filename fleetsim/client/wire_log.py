@@ -13,9 +13,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 from weakref import WeakSet
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from fleetsim.api.answers import WireExchange, WireFrame
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.masking import MASK, masked, masked_headers, masked_url
 from fleetsim.runtime.address import AddressPolicy
@@ -36,45 +36,6 @@ ENTRY_BYTES = 1_024
 FRAMES_MAX = 500
 
 
-class WireFrame(Struct, kw_only=True):
-    """One event of a stream as it came, ``after_s`` seconds after the request; ``size`` in bytes."""
-
-    after_s: float
-    size: int
-    text: str
-
-
-class WireEntry(Struct, kw_only=True, eq=False):
-    """An exchange with an agent, or a webhook from it (``webhook``). Secrets are masked; sizes are in bytes.
-
-    ``status`` is None before the reply, ``seconds`` None until the exchange ends.
-    """
-
-    number: int
-    at: str
-    agent: str
-    webhook: bool
-    method: str
-    url: str
-    headers: Mapping[str, str]
-    body: str
-    body_size: int
-    status: int | None = None
-    reply_headers: Mapping[str, str] = {}
-    reply: str = ""
-    reply_size: int = 0
-    frames: list[WireFrame] = []
-    frames_total: int = 0
-    seconds: float | None = None
-    problem: str = ""
-    held: int = 0
-
-    def about(self, ids: tuple[str, ...]) -> bool:
-        """Whether its address or one of its bodies names one of the ids."""
-        texts = (self.url, self.body, self.reply, *(frame.text for frame in self.frames))
-        return any(known in text for known in ids for text in texts)
-
-
 class WireLog:
     """The newest exchanges of each agent. ``on`` says whether it records."""
 
@@ -82,8 +43,9 @@ class WireLog:
         self.on = False
         self._clock = clock
         self._taps: WeakSet[TappedTransport] = WeakSet()
-        self._entries: dict[str, deque[WireEntry]] = {}
+        self._entries: dict[str, deque[WireExchange]] = {}
         self._held: dict[str, int] = {}
+        self._sizes: dict[int, int] = {}
         self._number = 0
         self._kept_on = False
         self._off: asyncio.TimerHandle | None = None
@@ -100,7 +62,7 @@ class WireLog:
         self._kept_on = True
         self._switch(True)
 
-    def read(self, agent: str, *, ids: tuple[str, ...] = (), after: int = 0) -> list[WireEntry]:
+    def read(self, agent: str, *, ids: tuple[str, ...] = (), after: int = 0) -> list[WireExchange]:
         """The agent's entries with a number above ``after``, oldest first; with ``ids``, those that name one of them.
 
         The log is on for the next ``LOOK_S`` seconds.
@@ -111,39 +73,40 @@ class WireLog:
             self._off = asyncio.get_running_loop().call_later(LOOK_S, self._switch, False)
         self._switch(True)
         entries = self._entries.get(agent, ())
-        return [entry for entry in entries if entry.number > after and (not ids or entry.about(ids))]
+        # Copies: an exchange may still go on.
+        return [replace(entry) for entry in entries if entry.number > after and (not ids or _names(entry, ids))]
 
     def begin(
         self, agent: str, method: str, url: str, headers: Mapping[str, str], body: bytes, *, webhook: bool = False
-    ) -> tuple[WireEntry, tuple[str, ...]]:
+    ) -> tuple[WireExchange, tuple[str, ...]]:
         """A new entry, and the secrets to mask in its reply."""
         public, hidden = masked_headers(headers)
         address, in_query = masked_url(url)
         secrets = (*hidden, *in_query)
         form = "x-www-form-urlencoded" in headers.get("content-type", "")
         self._number += 1
-        entry = WireEntry(
+        entry = WireExchange(
             number=self._number,
             at=self._clock.now().isoformat(),
             agent=agent,
-            webhook=webhook,
+            kind="webhook" if webhook else "call",
             method=method,
             url=masked(address, secrets),
             headers=public,
             body=MASK if form else _text(body, secrets),
-            body_size=len(body),
-            frames=[],
+            body_bytes=len(body),
         )
         self._entries.setdefault(agent, deque()).append(entry)
+        self._sizes[entry.number] = 0
         self.hold(entry, ENTRY_BYTES + len(entry.body) + len(address) + _size(public))
         return entry, secrets
 
-    def hold(self, entry: WireEntry, size: int) -> None:
+    def hold(self, entry: WireExchange, size: int) -> None:
         """Count further bytes of an entry, and drop the oldest entries over a limit."""
-        if entry.held < 0:  # it was dropped
+        if entry.number not in self._sizes:  # it was dropped
             return
         agent = entry.agent
-        entry.held += size
+        self._sizes[entry.number] += size
         self._held[agent] = self._held.get(agent, 0) + size
         while (mine := self._entries[agent]) and (len(mine) > AGENT_ENTRIES_MAX or self._held[agent] > AGENT_BYTES_MAX):
             self._drop(agent)
@@ -151,9 +114,7 @@ class WireLog:
             self._drop(min((entries[0].number, name) for name, entries in self._entries.items() if entries)[1])
 
     def _drop(self, agent: str) -> None:
-        entry = self._entries[agent].popleft()
-        self._held[agent] -= entry.held
-        entry.held = -1
+        self._held[agent] -= self._sizes.pop(self._entries[agent].popleft().number)
 
     def _switch(self, on: bool) -> None:
         if on is not self.on:
@@ -161,10 +122,8 @@ class WireLog:
             for tap in self._taps:
                 tap.switch(on)
         if not on:
-            for entries in self._entries.values():
-                for entry in entries:
-                    entry.held = -1
             self._entries.clear()
+            self._sizes.clear()
             self._held.clear()
 
 
@@ -203,7 +162,7 @@ class TappedTransport(Transport):
             entry.problem = masked(str(error), secrets)
             raise
         finally:
-            entry.seconds = _now() - began
+            entry.seconds = round(_now() - began, 4)
 
     async def exchange(self, request: Request, room: Room | None = None) -> Reply:
         log, entry, secrets, began = self._begin(request)
@@ -213,15 +172,15 @@ class TappedTransport(Transport):
             entry.problem = masked(str(error), secrets)
             raise
         else:
-            entry.status, entry.reply_size = reply.status, len(reply.body)
+            entry.status, entry.reply_bytes = reply.status, len(reply.body)
             entry.reply_headers = masked_headers(reply.headers)[0]
             entry.reply = _text(reply.body, secrets)
             log.hold(entry, len(entry.reply) + _size(entry.reply_headers))
             return reply
         finally:
-            entry.seconds = _now() - began
+            entry.seconds = round(_now() - began, 4)
 
-    def _begin(self, request: Request) -> tuple[WireLog, WireEntry, tuple[str, ...], float]:
+    def _begin(self, request: Request) -> tuple[WireLog, WireExchange, tuple[str, ...], float]:
         entry, secrets = self._log.begin(self._agent, request.method, request.url, request.headers, request.body)
         return self._log, entry, secrets, _now()
 
@@ -239,7 +198,7 @@ class _Chunks(BoundedChunks):
     """The chunks of a response, recorded as its reader takes them: the frames of a stream, else the text."""
 
     def __init__(
-        self, incoming: IncomingResponse, log: WireLog, entry: WireEntry, secrets: tuple[str, ...], began: float
+        self, incoming: IncomingResponse, log: WireLog, entry: WireExchange, secrets: tuple[str, ...], began: float
     ) -> None:
         self._chunks, self._log, self._entry, self._secrets, self._began = incoming.chunks, log, entry, secrets, began
         self._streams = incoming.headers.get("content-type", "").lower().startswith("text/event-stream")
@@ -252,7 +211,7 @@ class _Chunks(BoundedChunks):
 
     async def __anext__(self) -> bytes:
         chunk = await anext(self._chunks)
-        self._entry.reply_size += len(chunk)
+        self._entry.reply_bytes += len(chunk)
         for line in chunk.splitlines(keepends=True) if self._streams else (chunk,):
             self._size += len(line)
             self._buffer += line[: max(0, BODY_BYTES_MAX - len(self._buffer))]
@@ -274,11 +233,18 @@ class _Chunks(BoundedChunks):
         entry.frames_total += 1
         if len(entry.frames) < FRAMES_MAX:
             text = _text(bytes(self._buffer[: BODY_BYTES_MAX - self._held]).rstrip(), self._secrets)
-            entry.frames.append(WireFrame(after_s=_now() - self._began, size=self._size, text=text))
+            frame = WireFrame(after_s=round(_now() - self._began, 4), bytes=self._size, text=text)
+            entry.frames = (*entry.frames, frame)
             self._held = min(BODY_BYTES_MAX, self._held + len(text))
             self._log.hold(entry, len(text) + 64)
         self._buffer.clear()
         self._size = 0
+
+
+def _names(entry: WireExchange, ids: tuple[str, ...]) -> bool:
+    """Whether its address or one of its bodies names one of the ids."""
+    texts = (entry.url, entry.body, entry.reply, *(frame.text for frame in entry.frames))
+    return any(known in text for known in ids for text in texts)
 
 
 def _text(body: bytes, secrets: tuple[str, ...]) -> str:
