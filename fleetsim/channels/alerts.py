@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import ConfigDict, Field
 
@@ -200,40 +200,20 @@ class Alerts:
             state.since = state.since or now
             if not (state.delivered or state.on_its_way(now) or state.cooling(now, cooldown_s)):
                 state.raised_at = now
-                agent, skill = _about(key)
-                news.append(
-                    AlertRaised(
-                        agent=agent,
-                        skill=skill,
-                        kind=key.kind.value,
-                        subject=key.subject,
-                        detail=detail,
-                        since=state.since,
-                    )
-                )
+                news.append(AlertRaised(**_about(key), detail=detail, since=state.since))
         for key, state in tuple(self._states.items()):
             if key in facts.holding or key in facts.undecided or state.on_its_way(now):
                 continue
             if state.raised_at is not None:
-                agent, skill = _about(key)
-                news.append(
-                    AlertCleared(
-                        agent=agent,
-                        skill=skill,
-                        kind=key.kind.value,
-                        subject=key.subject,
-                        since=state.since,
-                        delivered=state.delivered,
-                    )
-                )
+                news.append(AlertCleared(**_about(key), since=state.since, delivered=state.delivered))
             state.since, state.raised_at, state.delivered = None, None, False
             if not state.cooling(now, cooldown_s):
                 del self._states[key]
         return tuple(news)
 
 
-def _about(key: AlertKey) -> tuple[str | None, str | None]:
-    """The agent and the skill that an alert is about."""
-    if key.kind in {AlertKind.AGENT_DOWN, AlertKind.FAILURE_RATE}:
-        return key.subject, None
-    return None, key.subject if key.kind is AlertKind.ORPHANED_SKILL else None
+def _about(key: AlertKey) -> dict[str, Any]:
+    """The members of an event that say what an alert is about."""
+    agent = key.subject if key.kind in {AlertKind.AGENT_DOWN, AlertKind.FAILURE_RATE} else None
+    skill = key.subject if key.kind is AlertKind.ORPHANED_SKILL else None
+    return {"agent": agent, "skill": skill, "kind": key.kind.value, "subject": key.subject}

@@ -7,6 +7,7 @@ import shutil
 import sys
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -229,24 +230,9 @@ async def _checked(common: CommonOptions, plan: CheckPlan, runtime: Runtime, lis
         def tell(done: int, total: int, requirement: str) -> None:
             progress.say(f"checked {done} of {total}, {requirement}")
 
-        if plan.app is None:
-            return await run_check(
-                target,
-                runtime,
-                listener=listener,
-                options=plan.options,
-                requirements=plan.requirements,
-                progress=tell,
-            )
-        return await check_app_process(
-            plan.app,
-            target,
-            runtime,
-            listener=listener,
-            options=plan.options,
-            requirements=plan.requirements,
-            progress=tell,
-            say=progress.say,
+        check = run_check if plan.app is None else partial(check_app_process, plan.app, say=progress.say)
+        return await check(
+            target, runtime, listener=listener, options=plan.options, requirements=plan.requirements, progress=tell
         )
 
 
