@@ -297,7 +297,17 @@ def skill(what: AnyFunction | str | None = None, /, **options: Any) -> Skill | C
 
 def make_skill(function: AnyFunction, skill_id: str | None, options: Mapping[str, Any]) -> Skill:
     """Build the skill that ``skill`` and ``Agent.skill`` describe. Raises ConfigError."""
-    made = function if isinstance(function, Skill) else _from_function(function)
+    if isinstance(function, Skill):
+        made = function
+    else:
+        lines = inspect.cleandoc(function.__doc__ or "").splitlines()
+        name = getattr(function, "__name__", type(function).__name__)
+        made = Skill(
+            skill_id=name,
+            name=name.replace("_", " ").capitalize(),
+            description=lines[0] if lines else "",
+            run=function if inspect.iscoroutinefunction(function) else _awaited(function),
+        )
     chosen = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
     unknown = set(chosen) - {f for f in Skill.__dataclass_fields__ if f not in {"run", "undeclared", "skill_id"}}
     if unknown:
@@ -311,17 +321,6 @@ def make_skill(function: AnyFunction, skill_id: str | None, options: Mapping[str
     if made.radius is not None and made.radius not in Radius:
         raise ConfigError(f"{made.radius!r} is not a blast radius", hint=f"one of {', '.join(Radius)}")
     return made
-
-
-def _from_function(function: AnyFunction) -> Skill:
-    lines = inspect.cleandoc(function.__doc__ or "").splitlines()
-    name = getattr(function, "__name__", type(function).__name__)
-    return Skill(
-        skill_id=name,
-        name=name.replace("_", " ").capitalize(),
-        description=lines[0] if lines else "",
-        run=function if inspect.iscoroutinefunction(function) else _awaited(function),
-    )
 
 
 def _awaited(function: Callable[[SkillContext], Any]) -> SkillFunction:

@@ -122,7 +122,13 @@ def next_slot(cron: Cron, after: datetime, zone: tzinfo = UTC) -> datetime:
     after = after.astimezone(UTC)
     if zone is UTC:
         return _next_wall(cron, after.replace(tzinfo=None)).replace(tzinfo=UTC)
-    return _next_fixed(cron, after, zone) if cron.fixed_hours else _next_real(cron, after, zone)
+    if not cron.fixed_hours:
+        return _next_real(cron, after, zone)
+    slot, wall = after, _wall(after, zone)
+    while slot <= after:
+        wall = _next_wall(cron, wall)
+        slot = first_instant(wall, zone)
+    return slot
 
 
 def _next_wall(cron: Cron, after: datetime) -> datetime:
@@ -140,15 +146,6 @@ def _next_minute(either: tuple[str, ...], after: datetime) -> datetime:
 @lru_cache(maxsize=1_024)
 def _matcher(numbers: str) -> croniter:
     return croniter(numbers, _START, max_years_between_matches=YEARS_SEARCHED)
-
-
-def _next_fixed(cron: Cron, after: datetime, zone: tzinfo) -> datetime:
-    wall = _wall(after, zone)
-    while True:
-        wall = _next_wall(cron, wall)
-        slot = first_instant(wall, zone)
-        if slot > after:
-            return slot
 
 
 def _next_real(cron: Cron, after: datetime, zone: tzinfo) -> datetime:

@@ -89,7 +89,15 @@ def _show(common: CommonOptions, findings: list[Finding]) -> None:
 
 
 async def _examine(common: CommonOptions, offline: bool) -> list[Finding]:
-    findings = [*_software(), *_state(common)]
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    versions = f"fleetsim {fleetsim.__version__}, Python {platform.python_version()}, {sys.platform}"
+    findings = [Finding("versions", OK, versions)]
+    try:
+        ZoneInfo("Europe/Berlin")
+    except ZoneInfoNotFoundError:
+        findings.append(Finding("time zones", WARNING, "this machine has no time zone data", "pip install tzdata"))
+    findings += _state(common)
     config = await _fleet(common, findings)
     findings += await _hub(common)
     if config is not None and not offline:
@@ -117,17 +125,6 @@ def _shared_skills(offers: dict[str, list[str]]) -> Iterator[Finding]:
             yield Finding(
                 "skills", WARNING, text, "name the agent in requests and ceremonies, unless all do the same work"
             )
-
-
-def _software() -> Iterator[Finding]:
-    versions = f"fleetsim {fleetsim.__version__}, Python {platform.python_version()}, {sys.platform}"
-    yield Finding("versions", OK, versions)
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
-
-    try:
-        ZoneInfo("Europe/Berlin")
-    except ZoneInfoNotFoundError:
-        yield Finding("time zones", WARNING, "this machine has no time zone data", "pip install tzdata")
 
 
 def _state(common: CommonOptions) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
@@ -343,7 +343,15 @@ def read_declared(card: AgentCard | None, skill: str | None) -> SkillPolicy:
         one for name in _declared_skills(card, EFFECT_DOMAIN) if (one := declared_effects(card, name)) is not None
     ]
     effects = _promised(chain.from_iterable(declaring))[:EFFECTS_MAX] if declaring else None
-    return SkillPolicy(hitl=_strictest(rules), effects=effects, any_skill=True)
+    if not rules:
+        return SkillPolicy(effects=effects, any_skill=True)
+    mode = max((rule.mode for rule in rules), key=list(HitlMode).index)  # the strictest
+    hitl = HitlRule(
+        mode=mode,
+        veto_window_s=max(rule.veto_window_s for rule in rules if rule.mode is mode),  # the longest of that mode
+        operator_only=any(rule.operator_only for rule in rules),
+    )
+    return SkillPolicy(hitl=hitl, effects=effects, any_skill=True)
 
 
 def _declared_skills(card: AgentCard | None, uri: str) -> list[str]:
@@ -351,19 +359,6 @@ def _declared_skills(card: AgentCard | None, uri: str) -> list[str]:
     extension = card.extension(uri) if card else None
     skills = extension.params.get("skills") if extension else None
     return list(skills)[:SKILLS_READ_MAX] if isinstance(skills, Mapping) else []
-
-
-def _strictest(rules: Sequence[HitlRule]) -> HitlRule | None:
-    """Combine rules: the strictest mode, the longest window of that mode, and the operator if any rule asks for one."""
-    if not rules:
-        return None
-    strictness = list(HitlMode).index
-    mode = max((rule.mode for rule in rules), key=strictness)
-    return HitlRule(
-        mode=mode,
-        veto_window_s=max(rule.veto_window_s for rule in rules if rule.mode is mode),
-        operator_only=any(rule.operator_only for rule in rules),
-    )
 
 
 def read_hitl(card: AgentCard | None, skill: str) -> HitlRule | None:

@@ -98,10 +98,16 @@ async def _check(config: pytest.Config, rows: Iterable[Requirement]) -> Report:
         raise ConfigError(f"--fleetsim-app runs the agent itself, and {url!r} is elsewhere", hint="a path, as /a2a")
     if not app and "://" not in url:
         url = f"http://{url}"
+    hints: dict[str, Hint] = {}
+    for word in option("--fleetsim-skill"):
+        kind, equals, skill = word.partition("=")
+        if kind not in KINDS or not equals:
+            raise ConfigError(f"{word!r} names no skill", hint=f"KIND=SKILL[=TEXT]; KIND is {', '.join(KINDS)}")
+        hints[kind] = Hint.parse(skill, kind)
     options = Options(
         seed=option("--fleetsim-seed") or 0,
         side_effects=option("--fleetsim-allow-side-effects"),
-        hints=_hints(option("--fleetsim-skill")),
+        hints=hints,
     )
     async with AsyncExitStack() as stack:
         listener = None
@@ -123,16 +129,6 @@ async def _check(config: pytest.Config, rows: Iterable[Requirement]) -> Report:
             runtime = replace(runtime, transport=runtime.transport.through(way))
         checked = partial(check_app_process, AppSpec(app=app)) if app else run_check
         return await checked(target, runtime, listener=listener, options=options, requirements=rows)
-
-
-def _hints(words: Iterable[str]) -> dict[str, Hint]:
-    hints: dict[str, Hint] = {}
-    for word in words:
-        kind, equals, skill = word.partition("=")
-        if kind not in KINDS or not equals:
-            raise ConfigError(f"{word!r} names no skill", hint=f"KIND=SKILL[=TEXT]; KIND is {', '.join(KINDS)}")
-        hints[kind] = Hint.parse(skill, kind)
-    return hints
 
 
 class Checklist(pytest.Collector):

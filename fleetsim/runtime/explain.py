@@ -97,10 +97,21 @@ def explain(document: YamlDocument, error: ValidationError, model: type[BaseMode
 
     ``model`` lends its keys to hints.
     """
-    problems = [(_real_path(document, dict(problem)), dict(problem)) for problem in error.errors()]
-    problems = _merged([problem for problem in problems if not _beaten(problem, problems)])
-    problems.sort(key=lambda problem: document.place(problem[0], key=True))
-    return tuple(_one(document, problem, path, model) for path, problem in problems[:PROBLEMS_MAX])
+    problems: list[tuple[Path, dict[str, Any]]] = [
+        (_real_path(document, dict(problem)), dict(problem)) for problem in error.errors()
+    ]
+    # A value that fits no branch of a union is one problem, told once with all that it may be.
+    merged: dict[tuple[Path, str], dict[str, Any]] = {}
+    for path, problem in problems:
+        if _beaten((path, problem), problems):
+            continue
+        words = _PLAIN_WORDS.get(problem["type"])
+        earlier = merged.setdefault((path, "" if words else str(len(merged))), problem)
+        if words is not None:
+            said, bare = earlier.get("said", words), words.removeprefix("must be ")
+            earlier["said"] = said if bare in said else f"{said} or {bare}"
+    told = sorted(merged.items(), key=lambda item: document.place(item[0][0], key=True))
+    return tuple(_one(document, problem, path, model) for (path, _), problem in told[:PROBLEMS_MAX])
 
 
 def _beaten(one: tuple[Path, dict[str, Any]], others: list[tuple[Path, dict[str, Any]]]) -> bool:
@@ -113,18 +124,6 @@ def _beaten(one: tuple[Path, dict[str, Any]], others: list[tuple[Path, dict[str,
 
 def _is_type(problem: Mapping[str, Any]) -> bool:
     return str(problem["type"]).endswith("_type")
-
-
-def _merged(problems: list[tuple[Path, dict[str, Any]]]) -> list[tuple[Path, dict[str, Any]]]:
-    """A value that fits no branch of a union is one problem, told once with all that it may be."""
-    merged: dict[tuple[Path, str], dict[str, Any]] = {}
-    for path, problem in problems:
-        words = _PLAIN_WORDS.get(problem["type"])
-        earlier = merged.setdefault((path, "" if words else str(len(merged))), problem)
-        if words is not None:
-            said, bare = earlier.get("said", words), words.removeprefix("must be ")
-            earlier["said"] = said if bare in said else f"{said} or {bare}"
-    return [(path, problem) for (path, _), problem in merged.items()]
 
 
 def combine(problems: tuple[ConfigError, ...]) -> ConfigError:

@@ -178,21 +178,15 @@ class TrafficSource:
                 self._workers.start(self._give_up(cid, gives_up), name="cancel")
             if turn == len(pauses):
                 return
-            outcome = await self._outcome_of(cid)
+            outcome: Outcome | None = None
+            while outcome is None:  # also over restarts of the hub
+                with suppress(FleetsimError):
+                    outcome = await hub.ledger.outcome(cid) if (hub := self._hub()) is not None else None
+                if outcome is None:
+                    await self._clock.sleep(1.0)
             if not outcome.success:
                 return
             context, targets = outcome.context_id, (outcome.agent,)
-
-    async def _outcome_of(self, cid: str) -> Outcome:
-        """Waits for the outcome, also over restarts of the hub."""
-        while True:
-            hub = self._hub()
-            if hub is not None:
-                with suppress(FleetsimError):
-                    outcome = await hub.ledger.outcome(cid)
-                    if outcome is not None:
-                        return outcome
-            await self._clock.sleep(1.0)
 
     async def _give_up(self, cid: str, after_s: float) -> None:
         await self._clock.sleep(after_s)

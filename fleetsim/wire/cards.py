@@ -275,20 +275,14 @@ def _scopes(value: Any) -> list[str]:
 
 def write_schemes(schemes: JsonObject, *, older: bool, current: bool) -> dict[str, Any]:
     """The ``securitySchemes`` member for a card of 0.x (``older``), of 1.0 (``current``) or of both."""
-    written = {
-        name: {**(scheme if older else {}), **(_wrap(scheme) if current else {})}
-        for name, scheme in schemes.items()
-        if isinstance(scheme, Mapping)
-    }
+    written: dict[str, Any] = {}
+    for name, scheme in schemes.items():
+        if isinstance(scheme, Mapping):
+            written[name] = dict(scheme) if older else {}
+            if current and (wrapper := _WRAPPED.get(str(scheme.get("type")))) is not None:
+                members = {("location" if key == "in" else key): scheme[key] for key in scheme if key != "type"}
+                written[name][wrapper] = members
     return {"securitySchemes": written} if written else {}
-
-
-def _wrap(scheme: JsonObject) -> dict[str, Any]:
-    wrapper = _WRAPPED.get(str(scheme.get("type")))
-    if wrapper is None:
-        return {}
-    inner = {("location" if name == "in" else name): item for name, item in scheme.items() if name != "type"}
-    return {wrapper: inner}
 
 
 def write_requirements(security: tuple[JsonObject, ...], *, older: bool, current: bool) -> dict[str, Any]:

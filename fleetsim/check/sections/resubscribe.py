@@ -81,21 +81,6 @@ def _text_of(session: Session, reply: Exchange) -> str:
     return "".join(fold(session, reply)[0].values())
 
 
-async def _half_a_stream(session: Session) -> tuple[str, Exchange, str]:
-    hint = session.hint("stream")
-    long = type(hint)(hint.skill, " ".join(["word"] * 40) if hint.text == "one two three four" else hint.text)
-    async with session.streaming(long) as stream:
-        count = 0
-
-        def third(kind: str, _content: Mapping[str, Any]) -> bool:
-            nonlocal count
-            count += kind == "artifact-update"
-            return count >= 3
-
-        await stream.until(third, 5)
-        return stream.task_id(), stream.exchange, _text_of(session, stream.exchange)
-
-
 @must(
     "S-16: A rejoined stream begins with the state of the task",
     source=f"{SSE}; {BUILD_GUIDE}, hardening 7; A2A 1.0 §3.1.6",
@@ -111,7 +96,18 @@ async def snapshot_first(session: Session) -> None:
     fail_unless(session.dialect.state(content), "the snapshot shows no state", reply)
     if "stream" not in session.agent.hints:
         return
-    task_id, sent, so_far = await _half_a_stream(session)
+    hint = session.hint("stream")
+    long = type(hint)(hint.skill, " ".join(["word"] * 40) if hint.text == "one two three four" else hint.text)
+    pieces = 0
+
+    def third(kind: str, _content: Mapping[str, Any]) -> bool:
+        nonlocal pieces
+        pieces += kind == "artifact-update"
+        return pieces >= 3
+
+    async with session.streaming(long) as stream:
+        await stream.until(third, 5)
+        task_id, sent, so_far = stream.task_id(), stream.exchange, _text_of(session, stream.exchange)
     async with session.stream(Operation.SUBSCRIBE, session.dialect.by_id(task_id)) as stream:
         await stream.next(5)
     held = _text_of(session, stream.exchange)
