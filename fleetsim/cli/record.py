@@ -1,7 +1,7 @@
 """``fleetsim record``: keep what a running hub says, to be played on the dashboard and reported on later.
 
-A recording of a hub is of the form of a simulated run's, with the hub's events alone. It begins with the newest of
-those that were before (kind ``past``), as the dashboard over a hub does, so that the same screens come of it.
+A recording of a hub has the form of a simulated run's. Of the kinds of lines it has the hub's state (``state``), its
+later events and the health of its agents. The first state is whole; later ones have the figures.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import shlex
 import signal
 import sys
 import time
-from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -20,16 +19,15 @@ from typing import Any
 
 import click
 
-from fleetsim.api.answers import AgentFacts
-from fleetsim.api.health import HealthSnapshot
+from fleetsim.api.answer import to_json
+from fleetsim.api.state import HubState
 from fleetsim.cli.hub_client import connect, find_hub
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import read_span
 from fleetsim.cli.terminal import rewrite
 from fleetsim.client.hub_client import HubClient
 from fleetsim.client.hub_events import HubEvents
-from fleetsim.events.log import KEEP_MAX
-from fleetsim.events.wire import from_iso
+from fleetsim.events.fleet import StateRead
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.spans import in_words
 from fleetsim.recording.reader import FORMAT, event_of
@@ -38,9 +36,8 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.workers import Workers
 
-QUIET_S = 1.0
-"""After this many seconds without an event, the hub has sent all earlier ones."""
-HEALTH_EVERY_S = 60.0
+LOOK_EVERY_S = 15.0
+"""Seconds between two looks at the figures, if there were events."""
 SHOW_EVERY_S = 0.5
 WAITING_MAX = 10_000
 
@@ -68,11 +65,8 @@ def record(common: CommonOptions, out: Path | None, for_s: float | None) -> int:
 
 async def _record(common: CommonOptions, out: Path | None, for_s: float | None) -> int:
     async with connect(common) as hub:
-        health = await hub.read(HealthSnapshot, "/health")
-        agents = await hub.read(list[AgentFacts], "/agents")
-        url = hub.url
-    began = health.collected_at
-    path = out or Path(f"hub-{began:%Y%m%d-%H%M%S}.jsonl")
+        state, url = await hub.state(), hub.url
+    path = out or Path(f"hub-{state.at:%Y%m%d-%H%M%S}.jsonl")
     try:
         path.touch(mode=0o600, exist_ok=False)
         file = path.open("w", encoding="utf-8", errors="replace", buffering=1)
@@ -85,8 +79,7 @@ async def _record(common: CommonOptions, out: Path | None, for_s: float | None) 
     begun_s = time.perf_counter()
     async with running_runtime() as runtime:
         with file:
-            recorder = _HubRecorder(common, runtime, RecordingWriter(file), began)
-            recorder.begin(url, agents, health)
+            recorder = _HubRecorder(common, runtime, RecordingWriter(file), state, url)
             until = f"for {in_words(for_s)}" if for_s else "until Ctrl-C"
             common.note(f"recording the hub at {url} in {path} {until}")
             async with Workers("record") as workers:
@@ -94,7 +87,7 @@ async def _record(common: CommonOptions, out: Path | None, for_s: float | None) 
                 running.append(workers.start(stopped.wait(), name="stop"))
                 await asyncio.wait(running, timeout=for_s, return_when=asyncio.FIRST_COMPLETED)
             length_s = time.perf_counter() - begun_s
-            recorder.end(url, length_s)
+            await recorder.end(url, length_s)
     if sys.stderr.isatty() and not common.quiet:
         rewrite("")
     strange = f", {recorder.left_out} that were none left out" if recorder.left_out else ""
@@ -108,36 +101,39 @@ async def _record(common: CommonOptions, out: Path | None, for_s: float | None) 
 class _HubRecorder:
     """Writes a hub's events in order, each once, over restarts of the hub. ``error`` is what ended it, if any."""
 
-    def __init__(self, common: CommonOptions, runtime: Runtime, recorder: RecordingWriter, began: datetime) -> None:
+    def __init__(
+        self, common: CommonOptions, runtime: Runtime, recorder: RecordingWriter, state: HubState, url: str
+    ) -> None:
         self.error: FleetsimError | None = None
         self._common = common
         self._runtime = runtime
         self._recorder = recorder
-        self._began = began
-        self._before: deque[dict[str, Any]] | None = deque(maxlen=KEEP_MAX)
+        self._began = state.at
         self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(WAITING_MAX)
-        self._source = HubEvents(self._client)
+        self._source = HubEvents(self._client, after=state.seq)
         self.at_s = 0.0
-        self.events = self.left_out = 0
+        self.events = self.left_out = self._looked = 0
+        named = [{"agent": agent.name, "skills": []} for agent in state.agents]
+        about = {"scenario": url, "seed": 0, "start": state.at.isoformat(), "duration_s": 0.0, "agents": named}
+        recorder.write(0.0, "start", format=FORMAT, of="hub", **about, replicas={}, expect=[])
+        self._write_state(state, whole=True)
 
-    def begin(self, url: str, agents: Sequence[AgentFacts], health: HealthSnapshot) -> None:
-        """Writes the start, and the health of the agents."""
-        named = [{"agent": agent.name, "skills": []} for agent in agents]
-        about = {"scenario": url, "seed": 0, "start": self._began.isoformat(), "duration_s": 0.0, "agents": named}
-        self._recorder.write(0.0, "start", format=FORMAT, of="hub", **about, replicas={}, expect=[])
-        self.health(health)
-
-    def end(self, url: str, length_s: float) -> None:
+    async def end(self, url: str, length_s: float) -> None:
         """Writes the events that wait, and the last lines."""
         while not self._waiting.empty():
             self._take(self._waiting.get_nowait())
-        self._tell_past()
+        await self._look()
         self._recorder.write(max(self.at_s, length_s), "closed")
         self._recorder.played(source=url, wall_s=0.0, cpu_s=0.0)
 
     def work(self) -> dict[str, Coroutine[Any, Any, None]]:
         """The workers, by name."""
-        works = {"listen": self._listen(), "write": self._write(), "health": self._look(), "loss": self._report_loss()}
+        works = {
+            "listen": self._listen(),
+            "write": self._write(),
+            "look": self._look_again(),
+            "loss": self._report_loss(),
+        }
         if sys.stderr.isatty() and not self._common.quiet:
             works["progress"] = self._show()
         return works
@@ -165,52 +161,42 @@ class _HubRecorder:
 
     async def _write(self) -> None:
         while True:
-            try:
-                async with asyncio.timeout(QUIET_S):
-                    row = await self._waiting.get()
-            except TimeoutError:
-                self._tell_past()
-            else:
-                self._take(row)
+            self._take(await self._waiting.get())
 
     def _take(self, row: dict[str, Any]) -> None:
-        at = from_iso(row.get("at"))
-        if self._before is not None and at is not None and at < self._began:
-            self._before.append(row)
-            return
-        self._tell_past()
-        self._event("event", row, at)
-
-    def _tell_past(self) -> None:
-        """Writes the events from before the recording began."""
-        before, self._before = self._before or (), None
-        for row in before:
-            self._event("past", row, None)
-
-    def _event(self, kind: str, row: dict[str, Any], at: datetime | None) -> None:
-        if at is not None:
-            self.at_s = max(self.at_s, round((at - self._began).total_seconds(), 6))
         try:
             event = event_of(row)
         except ValueError:
             self.left_out += 1
             return
-        self._recorder.write(self.at_s, kind, type=type(event).__name__, event=row)
-        self.events += kind == "event"
+        self._move(event.at)
+        self._recorder.write(self.at_s, "event", type=type(event).__name__, event=row)
+        self.events += 1
+
+    def _move(self, at: datetime) -> None:
+        self.at_s = max(self.at_s, round((at - self._began).total_seconds(), 6))
+
+    async def _look_again(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            await self._look()
 
     async def _look(self) -> None:
-        while True:
-            await asyncio.sleep(HEALTH_EVERY_S)
-            with suppress(FleetsimError):  # the listener reports a hub that is gone
-                if (address := find_hub(self._common)) is not None:
-                    self.health(await address.client(self._runtime).read(HealthSnapshot, "/health"))
+        """Writes the figures, if events came since the last look."""
+        if self._looked == self.events:
+            return
+        with suppress(FleetsimError, TimeoutError):  # the listener reports a hub that is gone
+            async with asyncio.timeout(LOOK_EVERY_S):
+                if (hub := self._client()) is not None:
+                    looked = self.events
+                    self._write_state(await hub.state(requests=False), whole=False)
+                    self._looked = looked
 
-    def health(self, snapshot: HealthSnapshot) -> None:
-        """Writes the health of each agent at that moment."""
-        now = snapshot.collected_at
-        self.at_s = max(self.at_s, round((now - self._began).total_seconds(), 6))
-        rows = {row.agent_name: {"health": row.health.value, "outcomes": row.total_outcomes} for row in snapshot.agents}
-        self._recorder.write(self.at_s, "health", now=now.isoformat(), agents=rows)
+    def _write_state(self, state: HubState, *, whole: bool) -> None:
+        self._move(state.at)
+        self._recorder.write(self.at_s, "state", **to_json(StateRead.of(state, whole=whole)))
+        rows = {row.name: {"health": row.health, "outcomes": row.figures.total_outcomes} for row in state.agents}
+        self._recorder.write(self.at_s, "health", now=state.at.isoformat(), agents=rows)
 
     async def _show(self) -> None:
         while True:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
+from fleetsim.events.fleet import StateRead
 from fleetsim.events.request import Event
 from fleetsim.model.errors import ConfigError
 from fleetsim.recording.events import (
@@ -188,6 +189,8 @@ class Playback:
             return []
         if isinstance(event, RunEvent):
             return [self._numbered(replace(event, at=self.now))]
+        if isinstance(event, StateRead):
+            return [event]
         events = [event]
         off_s = (event.at - self.now).total_seconds()
         if not line.past and abs(off_s) > CLOCK_S and 1970 <= event.at.year < 9_000:

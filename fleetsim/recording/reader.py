@@ -15,6 +15,7 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
+from fleetsim.events.fleet import StateRead
 from fleetsim.events.request import Event
 from fleetsim.events.wire import event_classes, from_wire
 from fleetsim.model.errors import ConfigError
@@ -25,11 +26,12 @@ FORMAT = "fleetsim-recording/2"
 ROWS_MAX = 1_000
 """Agents, expectations, replicas and violations of one recording that are shown."""
 TEXT_CHARS_MAX = 300
-LINE_BYTES_MAX = 4 * 1024 * 1024
+LINE_BYTES_MAX = 32 * 1024 * 1024
 MADE_WITH = "one is made with `fleetsim sim SCENARIO --record FILE` or, of a hub, with `fleetsim record`"
 
 KINDS: Mapping[str, type[Event]] = {
     "start": s.ScenarioStarted,
+    "state": StateRead,
     "calm": s.TrafficEnded,
     "stopped": s.RunStopped,
     "unsettled": s.RequestsUnsettled,
@@ -59,7 +61,7 @@ KINDS: Mapping[str, type[Event]] = {
     "due": s.SlotsCounted,
     "edited": s.CeremonyEdited,
 }
-"""The class of each kind of line, beside ``event``, ``past`` and ``trouble``."""
+"""The class of each kind of line, beside ``event``, ``trouble`` and ``past`` (only in recordings of older versions)."""
 _TROUBLE: Mapping[Any, type[Event]] = {"begins": s.TroubleBegan, "ends": s.TroubleEnded}
 _PUBLISHED = frozenset(kind.__name__ for kind in event_classes())
 

@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from fleetsim.api.answer import to_json
+from fleetsim.api.state import HubState
 from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.view import View, ViewBuilder
+from fleetsim.events.fleet import StateRead
 from fleetsim.events.request import Event, RequestAccepted
 from fleetsim.model.errors import ConfigError
 from fleetsim.recording.events import ClockMoved
@@ -92,6 +95,36 @@ async def test_nothing_of_later_is_told_and_as_fast_as_it_goes_all_of_it_is(tmp_
         assert player.playback.waiting
         assert player.run.verdict is not None
         assert player.view.counters.events == len(EVENTS) + 4
+
+
+async def test_an_older_recording_of_a_hub_begins_with_its_earlier_events(tmp_path: Path) -> None:
+    past = [line | {"t": 0.0, "kind": "past"} for line in told(EVENTS) if line["t"] < 0]
+    later = [line for line in told(EVENTS) if line["t"] >= 0]
+    with playing(write(tmp_path / "hub.jsonl", [start(of="hub"), *past, *later])) as player:
+        batch = await player.after(1_200.0)
+        assert [event.seq for event in batch[1:]] == [event.seq for event in EVENTS]
+        assert not any(isinstance(event, ClockMoved) for event in batch)
+
+
+async def test_states_in_a_recording_leave_the_numbers_of_its_events(tmp_path: Path) -> None:
+    later = [line for line in told(EVENTS) if line["t"] >= 0]
+    first = later[0]["event"]["seq"]
+    states = [
+        {
+            "t": at_s,
+            "kind": "state",
+            **to_json(StateRead.of(HubState(seq=seq, at=BEGAN + timedelta(seconds=at_s), limits=(("a", "b"),)))),
+            "whole": at_s == 0.0,
+        }
+        for at_s, seq in ((0.0, first - 1), (1_100.0, first + 2))
+    ]
+    lines = sorted([*states, *later], key=lambda line: line["t"])
+    with playing(write(tmp_path / "hub.jsonl", [start(of="hub"), *lines])) as player:
+        batch = await player.after(1_200.0)
+        assert [event.seq for event in batch[1:] if not isinstance(event, StateRead)] == [
+            line["event"]["seq"] for line in later
+        ]
+        assert [event.whole for event in batch if isinstance(event, StateRead)] == [True, False]
 
 
 async def test_time_stands_while_it_is_stopped_and_goes_on_from_there(tmp_path: Path) -> None:
