@@ -76,7 +76,7 @@ STEPS = st.lists(
     STEPS,
 )
 @example("0 * * * *", "one", [("jump", DAY), ("wait", 5_400.0), ("jump", -DAY), ("restart", 5_400.0)])
-@example("0 * * * *", "one", [("jump", DAY)] * 3 + [("restart", 5_400.0)])
+@example("0 * * * *", "one", [("jump", DAY)] * 3 + [("restart", 5_400.0), ("wait", 50.0)])
 def test_each_slot_that_really_passed_is_fired_or_recorded(
     schedule: str, catch_up: str, steps: list[tuple[str, float]]
 ) -> None:
