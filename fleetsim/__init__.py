@@ -21,33 +21,18 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Agent": "fleetsim.agent",
-    "AgentClient": "fleetsim.client",
-    "Artifact": "fleetsim.model.task",
-    "Conversation": "fleetsim.client.conversation",
-    "Credential": "fleetsim.client",
-    "DataPart": "fleetsim.model.task",
-    "Effect": "fleetsim.agent",
-    "FilePart": "fleetsim.model.task",
-    "FleetsimError": "fleetsim.model.errors",
-    "Hub": "fleetsim.hub.hub",
-    "HubClient": "fleetsim.client.hub_client",
-    "Message": "fleetsim.model.task",
-    "Outcome": "fleetsim.model.work",
-    "Part": "fleetsim.model.task",
-    "Proxy": "fleetsim.runtime.ports",
-    "SentTask": "fleetsim.client",
-    "SkillContext": "fleetsim.agent",
-    "SkillFailed": "fleetsim.agent",
-    "SkillRejected": "fleetsim.agent",
-    "Task": "fleetsim.model.task",
-    "TaskState": "fleetsim.model.task",
-    "TextPart": "fleetsim.model.task",
-    "TlsFiles": "fleetsim.runtime.ports",
-    "WayOut": "fleetsim.runtime.ports",
-    "skill": "fleetsim.agent",
+_NAMES = {
+    "fleetsim.agent": ("Agent", "Effect", "SkillContext", "SkillFailed", "SkillRejected", "skill"),
+    "fleetsim.client": ("AgentClient", "Credential", "SentTask"),
+    "fleetsim.client.conversation": ("Conversation",),
+    "fleetsim.client.hub_client": ("HubClient",),
+    "fleetsim.hub.hub": ("Hub",),
+    "fleetsim.model.errors": ("FleetsimError",),
+    "fleetsim.model.task": ("Artifact", "DataPart", "FilePart", "Message", "Part", "Task", "TaskState", "TextPart"),
+    "fleetsim.model.work": ("Outcome",),
+    "fleetsim.runtime.ports": ("Proxy", "TlsFiles", "WayOut"),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "Agent",

@@ -23,22 +23,16 @@ if TYPE_CHECKING:
     from fleetsim.check.runner import run_check, select
     from fleetsim.check.sections import REQUIREMENTS
 
-_HOMES = {
-    "REQUIREMENTS": "sections",
-    "Finding": "report",
-    "Hint": "agent_under_test",
-    "Listener": "listener",
-    "Options": "agent_under_test",
-    "Report": "report",
-    "Requirement": "requirement",
-    "Severity": "requirement",
-    "Sink": "listener",
-    "Target": "agent_under_test",
-    "Verdict": "evidence",
-    "run_check": "runner",
-    "select": "runner",
-    "socket_listener": "listener",
+_NAMES = {
+    "agent_under_test": ("Hint", "Options", "Target"),
+    "evidence": ("Verdict",),
+    "listener": ("Listener", "Sink", "socket_listener"),
+    "report": ("Finding", "Report"),
+    "requirement": ("Requirement", "Severity"),
+    "runner": ("run_check", "select"),
+    "sections": ("REQUIREMENTS",),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "REQUIREMENTS",
