@@ -3,8 +3,6 @@
 Read ``interface`` first; ``records`` are the values, ``bodies`` their JSON. Simulations run ``sqlite`` without threads.
 """
 
-from fleetsim.api.answers import KnownId
-from fleetsim.api.health import HubMember
 from fleetsim.ledger.interface import Ledger, LedgerLimits, SharedLedger
 from fleetsim.ledger.records import (
     CardSnapshot,
@@ -27,8 +25,6 @@ from fleetsim.ledger.records import (
 __all__ = [
     "CardSnapshot",
     "EarlyWebhook",
-    "HubMember",
-    "KnownId",
     "LeaseLost",
     "Ledger",
     "LedgerBroken",
