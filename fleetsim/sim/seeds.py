@@ -308,7 +308,17 @@ class _Search:
             while before != self.values:
                 before = self.values
                 for key in ("weather", "fleet", "traffic", "weather"):
-                    self._fewer(key)
+                    parts = 2  # take out halves of the list or mapping first, then smaller parts, then single items
+                    while whole := self.values.get(key):
+                        items = list(whole.items() if isinstance(whole, Mapping) else whole)
+                        size = max(1, len(items) // parts)
+                        rests = ([*items[:at], *items[at + size :]] for at in range(0, len(items), size))
+                        if any(self._try({**self.values, key: type(whole)(rest)}) for rest in rests):
+                            parts = max(2, parts - 1)
+                        elif size == 1:
+                            break
+                        else:
+                            parts *= 2
                 while self._lasts(seconds_of(self.values["duration"]) / 2):
                     pass
                 while any(map(self._try, _without_one_key(self.values))):
@@ -319,21 +329,6 @@ class _Search:
 
     def _lasts(self, seconds: float) -> bool:
         return seconds >= SHORTEST_S and self._try({**self.values, "duration": f"{round(seconds)}s"})
-
-    def _fewer(self, key: str) -> None:
-        """Take out parts of a list or mapping: halves first, then smaller ones, then each by itself."""
-        parts = 2
-        while self.values.get(key):
-            whole = self.values[key]
-            items = list(whole.items() if isinstance(whole, Mapping) else whole)
-            size = max(1, len(items) // parts)
-            rests = ([*items[:at], *items[at + size :]] for at in range(0, len(items), size))
-            if any(self._try({**self.values, key: type(whole)(rest)}) for rest in rests):
-                parts = max(2, parts - 1)
-            elif size == 1:
-                return
-            else:
-                parts *= 2
 
     def _try(self, values: Values) -> bool:
         """Whether it still breaks the rule, and so is the smallest yet. A text that is not a scenario does not."""

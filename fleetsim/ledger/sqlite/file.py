@@ -210,7 +210,13 @@ def _check_inside(
         damage = row_damage(connection)
         if not damage:
             check_file(connection, path, now, take_over=take_over, older=bool(missing))
-            _let_shrink(connection, path)
+            if not connection.execute("PRAGMA auto_vacuum").fetchone()[0]:
+                # An older file is rewritten once, so that its free pages can be returned to the file system. Without
+                # as much room again on the disk, it stays as it is until the next start.
+                log.info("%s is rewritten once, so that it can shrink", path)
+                with suppress(sqlite3.OperationalError):
+                    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+                    connection.execute("VACUUM")
     except UnicodeDecodeError as error:  # SQLite quotes the damage in its message, and not all bytes are text
         raise damaged(path, "its tables are not described in text") from error
     except sqlite3.Error as error:
@@ -256,19 +262,6 @@ def connect(name: str, busy_s: float) -> sqlite3.Connection:
     connection = sqlite3.connect(name, timeout=busy_s, isolation_level=None, check_same_thread=False)
     teach(connection)
     return connection
-
-
-def _let_shrink(connection: sqlite3.Connection, path: Path) -> None:
-    """Rewrite an older file once, so that its free pages can be returned to the file system.
-
-    This needs as much room again on the disk; without it, the file stays as it is until the next start.
-    """
-    if connection.execute("PRAGMA auto_vacuum").fetchone()[0]:
-        return
-    log.info("%s is rewritten once, so that it can shrink", path)
-    with suppress(sqlite3.OperationalError):
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        connection.execute("VACUUM")
 
 
 def _prepare(connection: sqlite3.Connection) -> None:

@@ -282,7 +282,14 @@ class _Lane:
         assert self._work is not None
         more = True
         while more:
-            jobs, more = self._gather()
+            jobs: list[_Job] = []
+            item = self._jobs.get()
+            while item is not None:  # take what else is there; None tells to stop
+                jobs.append(item)
+                if len(jobs) >= self._group_max or self._jobs.empty():
+                    break
+                item = self._jobs.get_nowait()
+            more = item is not None
             if not jobs:
                 continue
             try:
@@ -301,20 +308,6 @@ class _Lane:
                 job.done.set_result(value)
             else:
                 job.done.set_exception(error)
-
-    def _gather(self) -> tuple[list[_Job], bool]:
-        """Wait for a job, then take what else is there; False when told to stop."""
-        jobs: list[_Job] = []
-        item = self._jobs.get()
-        while item is not None:
-            jobs.append(item)
-            if len(jobs) >= self._group_max:
-                return jobs, True
-            try:
-                item = self._jobs.get_nowait()
-            except queue.Empty:
-                return jobs, True
-        return jobs, False
 
 
 class ThreadedStorage:

@@ -90,7 +90,14 @@ async def _watch(
         return None, at_s
     finally:
         if player.returncode is None:
-            await _stop(player)
+            # As Ctrl-C would: it closes its recording and goes; a moment later it is gone in any case.
+            for number in (signal.SIGINT, signal.SIGKILL):
+                with suppress(ProcessLookupError):
+                    player.send_signal(number)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(STOP_S):
+                        await player.wait()
+                        break
 
 
 async def _begun(player: Process, record: Path) -> bool:
@@ -103,14 +110,3 @@ async def _begun(player: Process, record: Path) -> bool:
         if over:
             return False
         await asyncio.sleep(LOOK_EVERY_S)
-
-
-async def _stop(player: Process) -> None:
-    """As Ctrl-C would: it closes its recording and goes; a moment later it is gone in any case."""
-    for number in (signal.SIGINT, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            player.send_signal(number)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(STOP_S):
-                await player.wait()
-                return
