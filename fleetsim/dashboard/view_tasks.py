@@ -212,6 +212,9 @@ class _Task:
     def step(self, event: Event, arrow: str, what: str, via: str = "", state: str = "") -> None:
         """Add a step. Leave out a state that arrives once more without news; with news, it completes the first."""
         new = Step(at=event.at, arrow=arrow, via=via, what=what, state=state)
+        end = None
+        if self.row.ended_at and self.steps and event.at <= self.steps[-1].at:  # the hub's state had the end already
+            end = self.steps.pop()
         at = next((at for at in range(len(self.steps) - 1, -1, -1) if self.steps[at].state), None) if state else None
         before = self.steps[at] if at is not None else None
         if at is None or before is None or before.state != state or (what and before.what not in {"", what}):
@@ -220,8 +223,8 @@ class _Task:
             self.steps[at] = replace(new, what=what or before.what)
         elif what:
             self.steps[at] = replace(before, what=what)
-        if len(self.steps) > 1 and self.steps[-1].at < self.steps[-2].at:  # the hub's state had the end already
-            self.steps = deque(sorted(self.steps, key=lambda step: step.at), STEPS_MAX)
+        if end is not None:
+            self.steps.append(end)
 
     def turn(self, event: Event, agent: str, said: Excerpt | None, parts: tuple[str, ...] = ()) -> None:
         if said is not None and (said.text or parts):
@@ -417,7 +420,6 @@ class TaskFold:
             return None
         row, outcome = task.row, event.outcome
         usage, text = outcome.usage, neutralise(outcome.text, limit=LIVE_CHARS_MAX)
-        row.ended_at = row.since = event.at
         row.state, row.via, row.question_id = outcome.kind.value, outcome.via.value, None
         row.origin = one_line(outcome.system_actor, 100) or row.origin
         row.success, row.reason = outcome.success, one_line(outcome.reason, 500)
@@ -433,6 +435,7 @@ class TaskFold:
         else:
             row.last = one_line(text) or (row.parts[0] if row.parts else row.last)
         task.step(event, "·", row.reason if not row.success else "", row.via, row.state)
+        row.ended_at = row.since = event.at
         return task.copy()
 
     def asked(self, event: events.QuestionAsked, question_id: str, question: str, kind: str) -> None:

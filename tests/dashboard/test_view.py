@@ -12,12 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleetsim.api.answer import to_json
 from fleetsim.api.health import HealthWord
+from fleetsim.api.state import HubState
 from fleetsim.dashboard.view import EVENTS_MAX, View, ViewBuilder
 from fleetsim.dashboard.view_tasks import LIVE_CHARS_MAX, TASKS_MAX, TaskDetail
-from fleetsim.events.request import Event, Level
+from fleetsim.events.fleet import StateRead
+from fleetsim.events.request import Event, Level, OutcomeDecided
 from fleetsim.events.wire import event_classes
 from fleetsim.health.webhooks import PushState
+from fleetsim.hub.rows import outcome_row
 from fleetsim.hub.schemas import payload_model
 from fleetsim.model.extensions import Usage
 from fleetsim.recording.events import AgentHealthSample, HealthLooked
@@ -188,6 +192,24 @@ def test_outcomes_leave_the_figures_after_a_day() -> None:
     late = builder.snapshot(NOW + timedelta(hours=24, seconds=1))
     assert late.agents[0].figures.total_outcomes == 0
     assert late.counters.figures.total_outcomes == 0
+
+
+def test_a_timeline_is_the_same_if_the_hubs_state_had_the_end_already() -> None:
+    j = journal()
+    about = j.request("quinn", "echo")
+    j.bind(about, via="stream")
+    for state in ("submitted", "working", "working"):
+        j.update(about, state, via="stream")
+    j.end(about, endedAt=j.at.isoformat())
+    ended = next(event for event in j.events if isinstance(event, OutcomeDecided))
+    row = {**to_json(outcome_row(ended.outcome)), "endedAt": ended.at.isoformat()}
+    builder = ViewBuilder()
+    builder.fold_all([StateRead.of(HubState(seq=0, at=NOW, recent=(row,))), *j.events])
+    found = builder.detail(about["correlation_id"])
+    assert found is not None
+    told = [(step.arrow, step.state) for step in found.steps]
+    assert told == [(step.arrow, step.state) for step in detail(j, about).steps]
+    assert [state for _, state in told] == ["", "submitted", "working", "completed"]
 
 
 def test_text_of_a_stream_grows_and_a_whole_artifact_replaces_it() -> None:
