@@ -273,7 +273,8 @@ class Runs:
         except UnknownTarget as error:
             run, outcomes = replace(run, error="; ".join(filter(None, (run.error, str(error))))), []
         status, error_text = verdict(run, outcomes, ceremony)
-        ended = replace(run, status=status, error=error_text, ended_at=self._runtime.clock.now())
+        now = self._runtime.clock.now()
+        ended = replace(run, status=status, error=error_text, ended_at=now)
         while True:
             try:
                 await self._ledger.save_run(ended)
@@ -282,27 +283,23 @@ class Runs:
                 await asyncio.sleep(STORAGE_RETRY_S)
         self._running[run.claim.ceremony_id].discard(run.claim.run_id)
         self._last[run.claim.ceremony_id] = ended
-        self._publish_completed(ended, ceremony)
-        self._timer.ring()
-
-    def _publish_completed(self, run: RunRecord, ceremony: Ceremony | None) -> None:
-        ended = run.ended_at or run.started_at
         self._events.publish(
             CeremonyCompleted(
-                level=Level.INFO if run.status is RunStatus.SUCCESS else Level.WARN,
+                level=Level.INFO if status is RunStatus.SUCCESS else Level.WARN,
                 ceremony_id=run.claim.ceremony_id,
                 correlation_id=run.claim.run_id,
                 skill=ceremony.skill if ceremony else None,
                 run_id=run.claim.run_id,
-                status=run.status.value,
-                duration_ms=max(0, round((ended - run.started_at).total_seconds() * 1000)),
-                error=run.error,
+                status=status.value,
+                duration_ms=max(0, round((now - run.started_at).total_seconds() * 1000)),
+                error=error_text,
                 correlation_ids=run.children,
                 notify_channel=ceremony.notify_channel if ceremony else "",
                 name=ceremony.name if ceremony else "",
                 created_by=ceremony.created_by if ceremony else "",
             )
         )
+        self._timer.ring()
 
     def _next(self, ceremony: Ceremony, slot: datetime) -> datetime | None:
         return next_due(ceremony, max(slot, self._runtime.clock.now()))

@@ -289,7 +289,20 @@ def _lines(report: Report, verbose: bool, plain: bool, strict: bool, command: st
     for severity in Severity:
         for finding in report.failures(severity):
             yield ""
-            yield from _failure(finding, mark, width)
+            row = finding.requirement
+            where = "" if finding.dialect == "any" else f" (A2A {finding.dialect})"
+            yield from _wrapped(f"{mark} ", f"{row.id} {row.severity} {row.title}{where}", width)
+            texts = {"what": finding.reason, "fix": row.remedy, "seen": row.incident, "from": row.source}
+            texts |= {
+                "but": row.against,
+                "sdk": finding.sdk and f"your SDK: every agent on {finding.sdk} fails this row",
+            }
+            for label, text in texts.items():
+                if text:
+                    yield from _wrapped(f"    {label + ':':<6}", text, width)
+            for text in finding.evidence:
+                yield ""
+                yield from (f"    | {line}" for line in text.splitlines())
     if accepted := [f for f in report.of(Verdict.FAIL) if f.accepted is not None]:
         yield ""
         yield "Accepted failures (baseline):"
@@ -307,26 +320,6 @@ def _lines(report: Report, verbose: bool, plain: bool, strict: bool, command: st
         passed, failed, not_applicable, not_tested = (counts[verdict] for verdict in Verdict)
         yield f"{name:<22}{passed:>7}{failed:>7}{not_applicable:>7}{not_tested:>10}"
     yield from _untested(report, command, verbose, width)
-
-
-def _failure(finding: Finding, mark: str, width: int) -> Iterator[str]:
-    requirement = finding.requirement
-    where = "" if finding.dialect == "any" else f" (A2A {finding.dialect})"
-    yield from _wrapped(f"{mark} ", f"{requirement.id} {requirement.severity} {requirement.title}{where}", width)
-    sdk = finding.sdk and f"your SDK: every agent on {finding.sdk} fails this row"
-    for label, text in (
-        ("what", finding.reason),
-        ("fix", requirement.remedy),
-        ("seen", requirement.incident),
-        ("from", requirement.source),
-        ("but", requirement.against),
-        ("sdk", sdk),
-    ):
-        if text:
-            yield from _wrapped(f"    {label + ':':<6}", text, width)
-    for text in finding.evidence:
-        yield ""
-        yield from (f"    | {line}" for line in text.splitlines())
 
 
 def _wrapped(label: str, text: str, width: int) -> list[str]:

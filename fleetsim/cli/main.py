@@ -221,7 +221,10 @@ def cli(
     Have a fleet?      fleetsim init URL...   (writes ./agents.yaml and ./ceremonies/)
                        fleetsim up            (runs it)
     """
+    import logging
     from pathlib import Path
+
+    from fleetsim.cli.render import LOG_FORMAT
 
     ctx.obj = CommonOptions(
         output=output,
@@ -230,21 +233,13 @@ def cli(
         quiet=quiet,
         ascii=plain,
     )
-    _log_to_stderr(debug=debug, quiet=quiet, serves=ctx.invoked_subcommand in _SERVERS)
-
-
-def _log_to_stderr(*, debug: bool, quiet: bool, serves: bool) -> None:
-    """A verb that serves logs to stderr. Any other writes there for a person alone, unless --debug is given."""
-    import logging
-
-    from fleetsim.cli.render import LOG_FORMAT
-
-    level = logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO
     LOG_FORMAT.hide_environment(os.environ)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LOG_FORMAT)
-    if not (serves or debug):
+    # A verb that serves logs to stderr. Any other writes there for a person alone, unless --debug is given.
+    if not (debug or ctx.invoked_subcommand in _SERVERS):
         handler.setLevel(logging.CRITICAL)
+    level = logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO
     logging.basicConfig(level=level, handlers=[handler])
     for loud in ("httpx", "httpcore", "asyncio", "uvicorn", "uvicorn.error", "uvicorn.access", "mcp"):
         logging.getLogger(loud).setLevel(logging.WARNING)

@@ -141,7 +141,18 @@ class HttpTransport:
         if self._closed:
             raise Unreachable("the transport is closed")
         place = _place_of(request.url)
-        head = _head_of(request, place)
+        fields = {
+            "host": place.host,
+            **_own_headers(),
+            **{name.lower(): text for name, text in request.headers.items()},
+        }
+        if request.body or request.method not in BODILESS:
+            fields["content-length"] = str(len(request.body))
+        lines = [f"{name}: {text}\r\n" for name, text in fields.items()]
+        head = f"{request.method} {place.target} HTTP/1.1\r\n{''.join(lines)}\r\n"
+        breaks = len(lines) + 2
+        if not head.isascii() or "\0" in head or head.count("\n") != breaks or head.count("\r") != breaks:
+            raise unwritable(place.where, ValueError(), sent=False)
         progress = ExchangeProgress(request.limits)
         progress.where = place.where
         connection = self._kept(place.origin) or await self._connect(place, progress)
@@ -154,7 +165,7 @@ class HttpTransport:
         progress.connected()
         progress.deadline.start(look)
         try:
-            connection.ask(head, request.body, response)
+            connection.ask(head.encode(), request.body, response)
             if len(request.body) > PIECE_BYTES:
                 await connection.upload(request.body)
             await response.head()
@@ -276,16 +287,3 @@ def _own_headers() -> Mapping[str, str]:
     except PackageNotFoundError:  # a source tree on the path, as in an agent's own environment
         ours = "source"
     return {"user-agent": f"fleetsim/{ours}", "accept-encoding": "identity"}
-
-
-def _head_of(request: Request, place: _Place) -> bytes:
-    """Request line and headers. Raises Unreachable for a header with a line break."""
-    fields = {"host": place.host, **_own_headers(), **{name.lower(): value for name, value in request.headers.items()}}
-    if request.body or request.method not in BODILESS:
-        fields["content-length"] = str(len(request.body))
-    lines = [f"{name}: {value}\r\n" for name, value in fields.items()]
-    text = f"{request.method} {place.target} HTTP/1.1\r\n{''.join(lines)}\r\n"
-    breaks = len(lines) + 2
-    if not text.isascii() or "\0" in text or text.count("\n") != breaks or text.count("\r") != breaks:
-        raise unwritable(place.where, ValueError(), sent=False)
-    return text.encode()

@@ -53,17 +53,14 @@ def row_damage(connection: sqlite3.Connection, newest: int | None = NEWEST_MAX) 
     waiting = connection.execute(
         f"SELECT seq FROM requests WHERE phase <> 'closed' AND NOT {checked('requests')} LIMIT 1"
     ).fetchone()
-    return f"row {waiting[0]} of requests is not what was written" if waiting else _chain_damage(connection, limit)
-
-
-def _chain_damage(connection: sqlite3.Connection, limit: int) -> str | None:
-    """Walk the links from the oldest row looked at, whose own link is taken as given."""
+    if waiting:
+        return f"row {waiting[0]} of requests is not what was written"
     rows = connection.execute(
         f"SELECT * FROM (SELECT seq, chain, slim, {SUMMED['outcomes']} FROM outcomes ORDER BY seq DESC LIMIT ?)"
         " ORDER BY seq",
         (limit,),
     )
-    before: bytes | None = None
+    before: bytes | None = None  # the link of the oldest row is taken as given
     for seq, chain, slim, *columns in rows:
         # The link of an outcome without its payload cannot be computed again; the next link covers it.
         if before is not None and not slim and chain != link(before, *columns):
