@@ -9,7 +9,7 @@ import platform
 import shutil
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ import click
 
 import fleetsim
 from fleetsim.api.answers import KeyIdentity
-from fleetsim.api.health import HealthSnapshot, HubMember
+from fleetsim.api.health import HealthSnapshot, HealthWord, HubMember
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.model.errors import ConfigError, FleetsimError
 
@@ -98,8 +98,10 @@ async def _examine(common: CommonOptions, offline: bool) -> list[Finding]:
     except ZoneInfoNotFoundError:
         findings.append(Finding("time zones", WARNING, "this machine has no time zone data", "pip install tzdata"))
     findings += _state(common)
-    config = await _fleet(common, findings)
-    findings += await _hub(common)
+    words: dict[str, HealthWord] = {}
+    hub = await _hub(common, words)
+    config = await _fleet(common, findings, words)
+    findings += hub
     if config is not None and not offline:
         turns = asyncio.Semaphore(_AGENTS_AT_ONCE)
         entries = [entry for entry in config.agents if entry.enabled]
@@ -155,8 +157,10 @@ def _permissions(path: Path) -> Finding:
     return Finding("state folder", OK, f"{path}, which only you can read")
 
 
-async def _fleet(common: CommonOptions, findings: list[Finding]) -> FleetConfig | None:
-    """agents.yaml and the ceremonies beside it."""
+async def _fleet(common: CommonOptions, findings: list[Finding], words: Mapping[str, HealthWord]) -> FleetConfig | None:
+    """agents.yaml and the ceremonies beside it. ``words``: the agents of the running hub, whose shell may have more
+    credentials.
+    """
     from fleetsim.ceremonies.folder import CeremonyFolder
     from fleetsim.fleet.config import load_fleet
     from fleetsim.runtime.files import DiskFiles
@@ -170,9 +174,19 @@ async def _fleet(common: CommonOptions, findings: list[Finding]) -> FleetConfig 
     except ConfigError as error:
         findings.append(Finding("agents.yaml", FAILURE, str(error), error.hint or "correct the file"))
         return None
-    enabled = sum(entry.enabled for entry in config.agents)
+    called = {
+        entry.name: entry
+        for entry in config.agents
+        if entry.disabled_why and words.get(entry.name, HealthWord.PAUSED) is not HealthWord.PAUSED
+    }
+    enabled = len(called) + sum(entry.enabled for entry in config.agents)
     findings.append(Finding("agents.yaml", OK, f"{path}: {enabled} of {len(config.agents)} agents enabled"))
-    findings += [Finding("agents.yaml", WARNING, text, "see the line in the file") for text in config.warnings]
+    for text in config.warnings:
+        if not any(f"; {name} is disabled" in text for name in called):
+            findings.append(Finding("agents.yaml", WARNING, text, "see the line in the file"))
+    for name, entry in called.items():
+        text = f"{words[name]} at the running hub, not called from this shell: {entry.disabled_why} here"
+        findings.append(Finding(f"agent {name}", OK, text))
     folder = CeremonyFolder(DiskFiles(), path.parent / "ceremonies")
     await folder.poll()
     for problem in folder.contents.problems:
@@ -183,8 +197,8 @@ async def _fleet(common: CommonOptions, findings: list[Finding]) -> FleetConfig 
     return config
 
 
-async def _hub(common: CommonOptions) -> list[Finding]:
-    """The running hub, or the port that it would listen on."""
+async def _hub(common: CommonOptions, words: dict[str, HealthWord]) -> list[Finding]:
+    """The running hub, or the port that it would listen on. ``words`` gets the health of the hub's agents."""
     from fleetsim.cli.hub_client import connect, find_hub
     from fleetsim.hub.state import StateDir, state_path
     from fleetsim.ledger.sqlite.copies import COPY, mark_of
@@ -207,17 +221,18 @@ async def _hub(common: CommonOptions) -> list[Finding]:
     try:
         async with connect(common) as hub:
             version = (await hub.read(KeyIdentity, "/whoami")).version
-            hubs = (await hub.read(HealthSnapshot, "/health")).hubs or ()
+            health = await hub.read(HealthSnapshot, "/health")
             ready = await hub.runtime.transport.exchange(Request(method="GET", url=f"{hub.url}/readyz"))
     except FleetsimError as error:
         return [Finding("hub", FAILURE, f"{address.url}: {error}", error.hint or f"look at process {address.pid}")]
+    words.update({row.agent_name: row.health for row in health.agents})
     said = f"{address.url} runs fleetsim {version}"
     if ready.status != 200:
         reason = json.loads(ready.body).get("reason") or f"HTTP {ready.status}"
         return [Finding("hub", FAILURE, f"{said} and is not ready: {reason}", "look at its log, then restart it")]
     if version != fleetsim.__version__:
         return [Finding("hub", WARNING, f"{said}, this is {fleetsim.__version__}", "restart the hub with this version")]
-    return [Finding("hub", OK, said), *_members(hubs)]
+    return [Finding("hub", OK, said), *_members(health.hubs or ())]
 
 
 def _members(hubs: Sequence[HubMember]) -> Iterator[Finding]:

@@ -118,3 +118,17 @@ async def test_a_hub_whose_ledger_lost_its_file_is_a_failure(shell: Shell) -> No
                 path.unlink()
             code, checks = await asyncio.to_thread(examined, shell, "--offline")
             assert (code, state_of(checks, "hub")) == (1, ["failure"])
+
+
+async def test_an_agent_whose_key_only_the_running_hub_has_is_not_called_disabled(shell: Shell) -> None:
+    async with reference_agent().serving() as url:
+        shell.write("agents.yaml", f"agents:\n  - {{name: scout, url: '{url}/a2a', apiKeyEnv: SCOUT_KEY}}\n")
+        shell.env["SCOUT_KEY"] = "secret"
+        with shell.up():
+            del shell.env["SCOUT_KEY"]
+            checks = (await asyncio.to_thread(examined, shell))[1]
+            assert state_of(checks, "agents.yaml") == ["ok"]
+            assert "1 of 1 agents enabled" in checks["agents.yaml"][0]["text"]
+            assert state_of(checks, "agent scout") == ["ok"]
+        checks = (await asyncio.to_thread(examined, shell))[1]
+        assert state_of(checks, "agents.yaml") == ["ok", "warning"]
