@@ -41,7 +41,7 @@ def fold_view(recording: Iterable[Event], now: datetime) -> View:
 
 
 class HandFeed:
-    """A live feed that says what it is given; an exception ends it."""
+    """A live feed that yields the given events; an exception ends it."""
 
     dropped = 0
     lost = ""
@@ -68,12 +68,12 @@ class HandFeed:
             self._waiting.task_done()
 
     async def heard(self) -> None:
-        """Until everything was folded."""
+        """Wait until every event was folded."""
         await self._waiting.join()
 
 
 class SetClock:
-    """A clock that moves when it is told to."""
+    """A clock that is moved by hand."""
 
     def __init__(self, at: datetime = NOW) -> None:
         self.at = at
@@ -89,7 +89,7 @@ class SetClock:
 
 
 class Desk(Controls):
-    """Controls that remember what was asked of them. ``error`` is raised instead, also for ids in ``refused``;
+    """Controls that record their calls. ``error`` is raised instead, also for ids in ``refused``;
     ``gate`` is waited for first."""
 
     def __init__(self) -> None:
@@ -167,12 +167,12 @@ class Driver:
 
     @property
     def text(self) -> str:
-        """What the screen shows."""
+        """The text on the screen."""
         return "\n".join(strip.text for strip in self.app.screen._compositor.render_strips())
 
     @property
     def focused(self) -> str:
-        """The id of the widget that has the keys."""
+        """The id of the focused widget."""
         found: Widget | None = self.app.focused
         return (found.id or "") if found is not None else ""
 

@@ -253,7 +253,7 @@ def _work(j: Journal) -> None:
 
 
 def _now(j: Journal) -> None:
-    """What is still going on at the end."""
+    """Work that is still under way at the end."""
     j.at = NOW - timedelta(minutes=18)
     j.health("flaky", "degraded", "under 95 % succeeded")
     review = j.request(

@@ -284,7 +284,7 @@ async def test_reject_asks_first() -> None:
 
 
 def vetoing(left_s: float = 120) -> tuple[Journal, str]:
-    """Work under way at an agent, with so many seconds left in which it may be stopped."""
+    """Running work at an agent, with these seconds left in which it may be vetoed."""
     j = Journal(start=NOW - timedelta(minutes=1))
     work = j.request("quinn", "deploy")
     j.bind(work)

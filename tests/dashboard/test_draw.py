@@ -1,4 +1,4 @@
-"""What the screens say, without a terminal."""
+"""The lines of the screens, without a terminal."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def hostile() -> Seen:
 
 
 def everything(view: View, details: dict[str, TaskDetail], width: int) -> Iterator[Text]:
-    """Every line every screen can show at this width."""
+    """Every line that a screen can show at this width."""
     for name in ScreenName:
         yield chrome.header(view, chrome.link_line(LIVE, NOW), "fleet", width)
         yield chrome.tabs(name, view, width, "read only")
@@ -133,13 +133,13 @@ def test_no_line_is_wider_than_its_place(seen: Callable[[], Seen], width: int) -
 
 
 @pytest.mark.slow
-def test_nothing_hostile_is_left_in_any_line() -> None:
+def test_no_line_contains_a_control_character() -> None:
     shown = plain(everything(*hostile(), 120))
     assert neutralise(shown, limit=len(shown) + 1) == shown
     assert "[@click=app.quit]press[/]" in shown
 
 
-def test_the_fleet_is_told_worst_first_with_glyph_and_word() -> None:
+def test_the_fleet_is_listed_worst_first_with_glyph_and_word() -> None:
     agents = hour()[0].agents
     rows = [one.plain for one in table(fleet.columns(agents, "1h"), [fleet.row(r, NOW) for r in agents], 120)]
     assert rows[1].split()[:3] == ["○", "down", "frank"]
@@ -157,7 +157,7 @@ def test_a_share_of_few_runs_is_grey_and_shows_them() -> None:
     assert fleet.ok_share(row) == Text.assemble(("1/2", MUTED))
 
 
-def test_stale_data_is_grey_and_tells_its_age() -> None:
+def test_stale_data_is_grey_with_its_age() -> None:
     j = Journal(start=NOW - timedelta(minutes=4))
     j.card("quinn", "0.3", ("echo",))
     j.later(120)
@@ -170,7 +170,7 @@ def test_stale_data_is_grey_and_tells_its_age() -> None:
     assert drawn.spans[-1] == (0, len(drawn), MUTED)
 
 
-def test_a_working_task_that_says_nothing_is_called_silent() -> None:
+def test_a_working_task_without_updates_is_called_silent() -> None:
     silent = next(task for task in hour()[0].tasks if task.state == "working" and task.agent == "flaky")
     assert tasks.row(silent, NOW).cells[7].plain.startswith("silent ")
 
@@ -282,7 +282,7 @@ def ailing() -> View:
     return fold_view(j.events, NOW)
 
 
-def test_a_narrow_screen_says_of_every_agent_why_it_is_not_up_and_for_how_long() -> None:
+def test_a_narrow_screen_gives_for_every_agent_why_it_is_not_up_and_since_when() -> None:
     view = ailing()
     told = [one.plain for one in fleet.notes(view, 80, 9)]
     assert any("frank is down 60m: 10.0.0.7:8000: connection refused" in one for one in told)
@@ -293,7 +293,7 @@ def test_a_narrow_screen_says_of_every_agent_why_it_is_not_up_and_for_how_long()
     assert all(word in pages["frank"] for word in ("refused", "help")), "the reason is wrapped, not cut"
 
 
-def test_what_was_not_the_agents_doing_stands_beside_its_figures() -> None:
+def test_failures_of_others_stand_beside_an_agents_figures() -> None:
     (quinn,) = [row for row in ailing().agents if row.name == "quinn"]
     assert "6 ended by people" in plain(agent_screen.figures(quinn, NOW, 60))
     assert "rejected" not in plain([fleet.trouble(quinn, NOW)])

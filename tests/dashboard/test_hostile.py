@@ -1,4 +1,4 @@
-"""What an agent says is data: no escape of it reaches a terminal, no markup of it does anything.
+"""The text of an agent is data: no escape of it reaches a terminal, and no markup of it has an effect.
 
 Two terminals are used: Textual's own headless one for every screen and a click, and a pseudo-terminal whose
 every byte is looked at.
@@ -104,7 +104,7 @@ async def test_no_screen_shows_anything_hostile() -> None:
 
 
 @sockets
-async def test_whatever_a_screen_hands_to_its_widgets_is_made_harmless_at_the_door() -> None:
+async def test_every_line_of_a_screen_is_neutralised_before_a_widget_gets_it() -> None:
     async with showing(hostile_events()) as ui:
         for text in HOSTILE:
             ui.status_line.show([Text(text)])
@@ -219,7 +219,7 @@ def _on_a_terminal(keys: Iterable[str]) -> bytes:
 
 
 def _until_quiet(terminal: int, word: bytes, seconds: float) -> bytes:
-    """What is written until ``word`` came and nothing more follows, at most for so long; a slow app may write late."""
+    """The bytes up to ``word`` and a pause, read for at most ``seconds``; a slow app may write late."""
     output, end = b"", time.monotonic() + seconds
     while time.monotonic() < end:
         ready, _, _ = select.select([terminal], [], [], 0.25)

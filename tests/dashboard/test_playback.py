@@ -1,4 +1,4 @@
-"""Recordings as a feed: the same at the same moment however fast, wound back, followed, and whoever wrote them."""
+"""Recordings as a feed: the same at each moment at any speed, rewound, followed, and by any author."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Player:
         self._builder, self._restarts = ViewBuilder(ScenarioFold()), 0
 
     async def after(self, seconds: float = 0.0) -> list[Event]:
-        """So much real time passes, and a batch is read."""
+        """Let this much real time pass, and read a batch."""
         self._clock.pass_(seconds)
         batch = list(await anext(self._feed))
         if self.playback.restarts != self._restarts:
@@ -65,7 +65,7 @@ def playing(path: Path, speed: float = 1.0) -> Iterator[Player]:
 
 
 @pytest.mark.slow
-async def test_a_moment_shows_the_same_whatever_the_speed_and_way_to_it(tmp_path: Path) -> None:
+async def test_a_moment_shows_the_same_at_any_speed_and_from_any_direction(tmp_path: Path) -> None:
     path, seen = write(tmp_path / "run.jsonl", a_run()), []
     for speed, seconds in ((1.0, 640.0), (10.0, 64.0), (640.0, 1.0)):
         with playing(path, speed) as player:
@@ -83,7 +83,7 @@ async def test_a_moment_shows_the_same_whatever_the_speed_and_way_to_it(tmp_path
 
 
 @pytest.mark.slow
-async def test_nothing_of_later_is_told_and_as_fast_as_it_goes_all_of_it_is(tmp_path: Path) -> None:
+async def test_no_later_event_is_shown_and_at_full_speed_all_are(tmp_path: Path) -> None:
     path = write(tmp_path / "run.jsonl", [*a_run(), verdict()])
     with playing(path) as player:
         batch = await player.after(120.0)
@@ -127,7 +127,7 @@ async def test_states_in_a_recording_leave_the_numbers_of_its_events(tmp_path: P
         assert [event.whole for event in batch if isinstance(event, StateRead)] == [True, False]
 
 
-async def test_time_stands_while_it_is_stopped_and_goes_on_from_there(tmp_path: Path) -> None:
+async def test_time_stops_while_it_is_paused_and_continues_from_there(tmp_path: Path) -> None:
     with playing(write(tmp_path / "run.jsonl", a_run()), 10.0) as player:
         await player.after(6.0)
         player.playback.pause()
@@ -151,7 +151,7 @@ async def test_a_recording_that_is_written_is_followed_line_by_line(tmp_path: Pa
         assert player.playback.waiting
         assert not player.playback.ended
         assert await player.after(5.0) == []
-        assert player.playback.at_s == at_s  # of the time after the last line nothing is known
+        assert player.playback.at_s == at_s  # the time after the last line is unknown
         file.write(written[half:])
         file.flush()
         await player.after()
@@ -163,7 +163,7 @@ async def test_a_recording_that_is_written_is_followed_line_by_line(tmp_path: Pa
     assert there < whole.counters.events
 
 
-async def test_the_hubs_clock_may_be_set_and_the_runs_time_goes_on(tmp_path: Path) -> None:
+async def test_the_hubs_clock_may_be_set_and_the_runs_time_continues(tmp_path: Path) -> None:
     early, late = EVENTS[:40], EVENTS[40:80]
     lines = [start(), *told(early)]
     for line in told(late):
@@ -178,7 +178,7 @@ async def test_the_hubs_clock_may_be_set_and_the_runs_time_goes_on(tmp_path: Pat
         assert sum(run.requests_cells) == run.requests == sum(line.get("type") == "RequestAccepted" for line in lines)
 
 
-async def test_events_that_a_killed_hub_tells_again_have_numbers_of_their_own(tmp_path: Path) -> None:
+async def test_events_that_a_killed_hub_repeats_have_numbers_of_their_own(tmp_path: Path) -> None:
     at = (BEGAN + timedelta(seconds=90)).isoformat()
     again = [{**line, "t": 90.0, "event": {**line["event"], "at": at}} for line in told(EVENTS[:20])]
     lines = [start(), *told(EVENTS[:30]), {"t": 80.0, "kind": "killed", "journalled": 0}, *again]
@@ -256,7 +256,7 @@ async def test_a_moment_is_a_time_of_day_or_a_span(tmp_path: Path, text: str, se
         assert found == (second if second is None else pytest.approx(second))
 
 
-async def test_a_line_that_is_none_ends_it_and_is_named(tmp_path: Path) -> None:
+async def test_a_malformed_line_ends_the_playback_and_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "run.jsonl", a_run()[:10])
     with path.open("a") as file:
         file.write("what is this\n")
@@ -268,7 +268,7 @@ async def test_a_line_that_is_none_ends_it_and_is_named(tmp_path: Path) -> None:
         assert player.playback.error is not None
 
 
-def test_an_empty_file_is_no_recording(tmp_path: Path) -> None:
+def test_an_empty_file_is_not_a_recording(tmp_path: Path) -> None:
     with RecordingReader(write(tmp_path / "run.jsonl", [])) as reader, pytest.raises(ConfigError):
         Playback(reader, SetClock())
 

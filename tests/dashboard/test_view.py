@@ -99,7 +99,7 @@ def test_a_paused_agent_is_last() -> None:
     assert [(row.name, row.health) for row in rows] == [("on", HealthWord.UNKNOWN), ("off", HealthWord.PAUSED)]
 
 
-def test_a_file_read_again_changes_who_is_there_and_keeps_what_is_known_of_the_rest() -> None:
+def test_a_reloaded_file_changes_the_agents_and_keeps_the_facts_of_the_others() -> None:
     j = journal()
     j.say("config.loaded", agents=[{"name": n, "url": f"http://{n}"} for n in ("a", "b", "c")], path="agents.yaml")
     for name in ("a", "b"):
@@ -142,7 +142,7 @@ def test_a_failed_refresh_keeps_the_row_and_marks_it_stale() -> None:
     assert view(j).agents[0].stale_since is None
 
 
-def test_an_open_breaker_says_when_the_agent_is_tried_again_until_it_closes() -> None:
+def test_an_open_breaker_names_the_next_attempt_until_it_closes() -> None:
     j = journal()
     j.card("quinn", "0.3", ("echo",))
     j.say("agent.breaker.opened", agent="quinn", failures=5, retryInSeconds=30, reason="connection refused")
@@ -152,7 +152,7 @@ def test_an_open_breaker_says_when_the_agent_is_tried_again_until_it_closes() ->
     assert view(j).agents[0].breaker_until is None
 
 
-def test_a_restart_forgets_the_words_of_the_run_before_and_keeps_the_figures() -> None:
+def test_a_restart_forgets_the_words_of_the_previous_run_and_keeps_the_figures() -> None:
     j = journal()
     runs(j, "quinn", 6, 0)
     j.health("quinn", "down", "connection refused")
@@ -180,7 +180,7 @@ def test_push_states_follow_the_webhooks() -> None:
     j.say("agent.push.degraded", agent="quinn", why="no loopback addresses", refused=True)
     j.card("quinn", "0.3", ("echo",))
     row = view(j).agents[0]
-    assert (row.push, row.health) == (PushState.POLLED, HealthWord.UNKNOWN), "nothing is wrong with it"
+    assert (row.push, row.health) == (PushState.POLLED, HealthWord.UNKNOWN), "the agent is well"
 
 
 def test_outcomes_leave_the_figures_after_a_day() -> None:
@@ -232,7 +232,7 @@ def test_a_snapshot_in_a_stream_is_continued_by_the_chunks_after_it() -> None:
     assert detail(j, about).text == "so far and on"
 
 
-def test_text_of_a_polled_task_is_what_the_last_poll_brought() -> None:
+def test_text_of_a_polled_task_is_that_of_the_last_poll() -> None:
     j = journal()
     about = j.request("quinn", "echo")
     j.bind(about)
@@ -269,7 +269,7 @@ def test_the_same_attempt_in_another_form_is_not_counted_as_one_more() -> None:
     assert view(j).tasks[0].attempt == 2
 
 
-def test_a_task_that_is_not_polled_any_more_says_why() -> None:
+def test_a_task_that_is_no_longer_polled_gives_the_reason() -> None:
     j = journal()
     about = j.request("quinn", "echo")
     j.say("agent.poll.stopped", **about, why="the task cannot be read: too large", answers=3)
@@ -277,7 +277,7 @@ def test_a_task_that_is_not_polled_any_more_says_why() -> None:
     assert row.last == "polling stopped: the task cannot be read: too large"
 
 
-def test_a_state_nobody_knows_is_kept_as_it_is() -> None:
+def test_an_unknown_state_is_kept_unchanged() -> None:
     j = journal()
     about = j.request("quinn", "echo")
     j.update(about, "pondering")
@@ -331,7 +331,7 @@ def test_a_question_opens_and_is_settled_by_its_answer() -> None:
 @pytest.mark.parametrize(
     ("topic", "decision"), [("hitl.expired.", "expired"), ("hitl.withdrawn.", "withdrawn"), ("autonomous", "withdrawn")]
 )
-def test_a_question_nobody_answered_does_not_stay_open(topic: str, decision: str) -> None:
+def test_an_expired_question_does_not_stay_open(topic: str, decision: str) -> None:
     j = journal()
     about = j.request("quinn", "echo")
     key = j.ask(about, "which?")
@@ -375,7 +375,7 @@ def test_a_ceremony_that_left_the_folder_leaves_the_screen_and_a_broken_file_is_
     assert seen.config_error == ""
 
 
-def test_a_target_nobody_can_serve_is_noticed_once() -> None:
+def test_a_target_without_an_able_agent_is_noticed_once() -> None:
     j = journal()
     doubted = {"id": "a", "targets": ["quin"], "warnings": ["unknown agent “quin”"]}
     j.say("ceremony.loaded", ceremonies=[doubted], errors=[])
@@ -387,7 +387,7 @@ def test_a_target_nobody_can_serve_is_noticed_once() -> None:
     assert [row.warnings for row in view(j).ceremonies] == [()]
 
 
-def test_a_rejected_file_is_told_of_until_it_loads() -> None:
+def test_a_rejected_file_is_shown_until_it_loads() -> None:
     j = journal()
     j.say("config.rejected", Level.ERROR, path="agents.yaml", error="agents.yaml:7:9 unknown key")
     assert view(j).config_error == "agents.yaml:7:9 unknown key"
@@ -525,7 +525,7 @@ def six_rejections() -> Journal:
     return j
 
 
-def test_what_people_rejected_is_no_run_of_the_agent() -> None:
+def test_rejections_by_people_are_not_runs_of_the_agent() -> None:
     (row,) = view(six_rejections()).agents
     assert (row.figures.success_rate, row.figures.beside_counts) == (1.0, {"human": 6})
     assert sum(runs for _, runs in row.trend) == 6

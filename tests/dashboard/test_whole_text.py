@@ -1,4 +1,4 @@
-"""A text on the screen is whole, or says that it is not and how much of it is missing."""
+"""A text on the screen is whole, or marked with the amount that is missing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.dashboard.journal import NOW, Journal
 
 
 def chunked(count: int, *, end: bool) -> tuple[Journal, dict[str, Any], str]:
-    """A task that streamed so many chunks, and perhaps ended with them."""
+    """A task that streamed this many chunks, and perhaps ended with them."""
     j = Journal(start=NOW)
     about = j.request("quinn", "echo")
     j.bind(about)
@@ -52,7 +52,7 @@ def test_the_count_in_the_title_is_what_is_shown_while_chunks_arrive() -> None:
 
 
 @pytest.mark.slow
-def test_more_live_text_than_is_kept_says_which_part_it_is() -> None:
+def test_live_text_over_the_limit_names_the_shown_part() -> None:
     j, about, whole = chunked(4_999, end=False)
     found = detail(j, about)
     told = f"the last {LIVE_CHARS_MAX:,} of {len(whole):,} characters"
