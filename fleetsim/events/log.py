@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -279,7 +279,7 @@ class EventLog:
         """
         after = self._start(after_seq, journaled=journaled)
         reader = Subscription(keep_max, self._unsubscribe, kinds, wanted, about, after, everywhere)
-        for event in self._kept[self._place(after) : self._place(self._settled_seq) if journaled else None]:
+        for event in self._past(after, journaled=journaled):
             if (about is None or event.correlation_id in {about, None}) and isinstance(event, kinds):
                 reader.offer(event)
         (self._journal_readers if journaled else self._readers).add(reader)
@@ -290,6 +290,10 @@ class EventLog:
         reader starts now.
         """
         return self._seq if after_seq is None else min(after_seq, self._seq)
+
+    def _past(self, after: int, *, journaled: bool) -> Sequence[Event]:
+        """The kept events that a new reader receives first. ``SharedEventLog`` has others."""
+        return self._kept[self._place(after) : self._place(self._settled_seq) if journaled else None]
 
     def _unsubscribe(self, reader: Subscription) -> None:
         if self._readers.drop(reader) or self._journal_readers.drop(reader):
