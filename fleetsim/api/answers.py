@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import UNSET, UnsetType, field
 
-from fleetsim.api.answer import HubAnswer, Moment
+from fleetsim.api.answer import HubAnswer, Moment, iso
 from fleetsim.api.health import HealthWord
 from fleetsim.api.part_rows import PartFacts
 from fleetsim.model.extensions import DeclaredEffect, Usage
@@ -492,6 +492,12 @@ class ChannelRow(HubAnswer, frozen=True, kw_only=True):
     id: str
     agents: tuple[str, ...]
     sinks: tuple[SinkRow, ...]
+
+    @property
+    def failures(self) -> list[str]:
+        """A line for each sink whose last notice did not arrive."""
+        failing = [(sink, sink.failing_since) for sink in self.sinks if sink.failing_since]
+        return [f"channel {self.id}: {sink.sink} fails since {iso(at)}: {sink.last_error}" for sink, at in failing]
 
 
 class SinkResult(HubAnswer, frozen=True, kw_only=True):

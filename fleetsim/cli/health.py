@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
@@ -129,7 +130,7 @@ def _report(
         render.line(line)
     if fleet.storage:
         common.warn(f"no request is accepted: {one_line(fleet.storage, 300)}")
-    for line in failing(channels):
+    for line in chain.from_iterable(row.failures for row in channels):
         common.note(line)
     failed = fail_if_down and any(row.health == "down" for row in rows)
     for condition in fail_if:
@@ -304,7 +305,7 @@ def list_channels(common: CommonOptions) -> None:
         [[row.id, sink.sink, *_fared(sink)] for row in rows for sink in row.sinks],
         right=frozenset({3, 4, 5}),
     )
-    for line in failing(rows):
+    for line in chain.from_iterable(row.failures for row in rows):
         common.note(line)
     if not rows:
         common.note("the hub has no channels; agents.yaml can name some (docs/reference/channels.md)")
@@ -323,16 +324,6 @@ def test(common: CommonOptions, channel_id: str) -> int:
         for result in results:
             render.line(f"{result.sink}: {result.reason or 'delivered'}")
     return Exit.FAILED if any(result.reason for result in results) else Exit.OK
-
-
-def failing(rows: Sequence[ChannelRow]) -> list[str]:
-    """A line for each sink whose last notice did not arrive."""
-    return [
-        f"channel {row.id}: {sink.sink} fails since {iso(sink.failing_since)}: {sink.last_error}"
-        for row in rows
-        for sink in row.sinks
-        if sink.failing_since
-    ]
 
 
 def _fared(sink: SinkRow) -> list[Any]:

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
+from fleetsim.api.answers import ChannelRow
 from fleetsim.api.health import HealthWord, HubMember
 from fleetsim.api.state import FleetFigures, HubState, OutcomeStats
 from fleetsim.dashboard import read
@@ -128,6 +129,8 @@ class View:
     stopping: bool = False
     config_error: str = ""
     storage: str = ""
+    troubles: tuple[str, ...] = ()
+    """Limits that keys reached in the last minute, and channels whose notices do not arrive."""
     faults: tuple[str, ...] = ()
     """Errors of the fold: the figures may be wrong."""
     configured: bool = False
@@ -292,6 +295,7 @@ class ViewBuilder:
         self._stopping = self._configured = False
         self._config_errors: dict[str, str] = {}
         self._storage = ""
+        self._troubles: tuple[str, ...] = ()
         self._figures: FleetFigures | None = None
         self._hubs: tuple[HubMember, ...] = ()
         tasks, fleet, ceremonies, inbox = self._tasks, self._fleet, self._ceremonies, self._inbox
@@ -396,6 +400,10 @@ class ViewBuilder:
         self._figures, self._hubs = state.figures, msgspec.convert(state.hubs, tuple[HubMember, ...])
         self._configured, self._stopping, self._storage = True, state.stopping, one_line(state.storage, 400)
         self._config_errors = {problem: one_line(problem, 400) for problem in state.rejected}
+        troubles = [f"{owner or 'the hub'} is at its limit {limit}" for owner, limit in state.limits]
+        for row in msgspec.convert(state.channels, tuple[ChannelRow, ...]):
+            troubles += row.failures
+        self._troubles = tuple(one_line(trouble, 300) for trouble in troubles)
 
     def _outcome(self, event: events.OutcomeDecided) -> None:
         row = self._tasks.outcome(event)
@@ -519,6 +527,7 @@ class ViewBuilder:
             ceremonies_loaded=ceremonies.loaded_at is not None,
             config_error=next(iter(self._config_errors.values()), ""),
             storage=self._storage,
+            troubles=self._troubles,
             counters=counters,
             agents=agents,
             tasks=rows,

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from fleetsim.api.answer import to_json
 from fleetsim.api.health import HealthWord
 from fleetsim.api.state import HubState
+from fleetsim.dashboard.screens.fleet import needs
 from fleetsim.dashboard.view import EVENTS_MAX, View, ViewBuilder
 from fleetsim.dashboard.view_tasks import LIVE_CHARS_MAX, TASKS_MAX, TaskDetail
 from fleetsim.events.fleet import StateRead
@@ -393,6 +395,22 @@ def test_a_rejected_file_is_shown_until_it_loads() -> None:
     assert view(j).config_error == "agents.yaml:7:9 unknown key"
     j.say("config.loaded", agents=["quinn"], path="agents.yaml")
     assert view(j).config_error == ""
+
+
+def test_a_trouble_of_the_hubs_state_needs_a_person_until_a_later_state_has_none() -> None:
+    sink = {"sink": "ops", "kind": "webhook", "failingSince": NOW.isoformat(), "lastError": "HTTP 503"}
+    facts: dict[str, Any] = {
+        "rejected": ("agent-keys.yaml:3: quinn has no key",),
+        "limits": (("quinn", "requests_per_s"),),
+        "channels": ({"id": "people", "agents": [], "sinks": [sink]},),
+    }
+    builder = ViewBuilder()
+    builder.fold(StateRead.of(HubState(seq=0, at=NOW, **facts)))
+    shown = [one.plain for one in needs(builder.snapshot(NOW))]
+    for word in ("agent-keys.yaml:3", "requests_per_s", "HTTP 503"):
+        assert sum(word in one for one in shown) == 1
+    builder.fold(StateRead.of(HubState(seq=0, at=NOW), whole=False))
+    assert needs(builder.snapshot(NOW)) == []
 
 
 def test_a_changed_card_and_a_warning_are_noticed_once() -> None:

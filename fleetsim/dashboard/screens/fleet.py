@@ -289,6 +289,7 @@ def needs(view: View) -> list[Text]:
     if view.config_error:
         lines.append(line(("! " + view.config_error, Tone.BAD)))
     lines += [_ailing(row, view, Tone.BAD) for row in view.agents if row.health is HealthWord.DOWN]
+    lines += [line(("! ", Tone.WARN), trouble) for trouble in view.troubles]
     for notice in view.notices:
         if not notice.error:
             what, age = f"{notice.about} {notice.text}".strip(), since(notice.at, view.now)
