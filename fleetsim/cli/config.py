@@ -35,32 +35,28 @@ def show(ctx: click.Context) -> None:
     fleetsim config show -o json
     """
     from fleetsim.cli import render
+    from fleetsim.hub.state import state_path
+    from fleetsim.model.masking import MASK
     from fleetsim.model.text import one_line
 
     common: CommonOptions = ctx.obj
-    rows = [*_of_call(ctx), *_of_file(common)]
+    real = {"config": str(common.agents_yaml), "state": str(state_path(os.environ, common.state))}
+    root = ctx.find_root()
+    rows: list[tuple[str, Any, str]] = []
+    for name, value in root.params.items():
+        source = root.get_parameter_source(name)
+        origin = _ORIGINS.get(source, "default") if source is not None else "default"
+        rows.append((f"--{'ascii' if name == 'plain' else name}", real.get(name, value), origin))
+    for name in _VARIABLES:
+        if value := os.environ.get(name):
+            rows.append((name, MASK if name.endswith("_KEY") else _masked((), value), "environment"))
+    rows += _of_file(common)
     if common.as_json:
         values = [{"name": name, "value": value, "origin": origin} for name, value, origin in rows]
         render.emit_json({"schema": "fleetsim/config/1", "values": values})
         return
     for name, value, origin in rows:
         render.line(f"{one_line(name, 100)}: {one_line(str(value), 200)}  ({origin})")
-
-
-def _of_call(ctx: click.Context) -> Iterator[tuple[str, Any, str]]:
-    from fleetsim.hub.state import state_path
-    from fleetsim.model.masking import MASK
-
-    common: CommonOptions = ctx.obj
-    real = {"config": str(common.agents_yaml), "state": str(state_path(os.environ, common.state))}
-    root = ctx.find_root()
-    for name, value in root.params.items():
-        source = root.get_parameter_source(name)
-        origin = _ORIGINS.get(source, "default") if source is not None else "default"
-        yield f"--{'ascii' if name == 'plain' else name}", real.get(name, value), origin
-    for name in _VARIABLES:
-        if os.environ.get(name):
-            yield name, MASK if name.endswith("_KEY") else _masked((), os.environ[name]), "environment"
 
 
 def _of_file(common: CommonOptions) -> Iterator[tuple[str, Any, str]]:
