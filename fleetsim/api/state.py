@@ -95,7 +95,7 @@ class CardFacts(HubAnswer, frozen=True, kw_only=True):
 class AgentState(HubAnswer, frozen=True, kw_only=True):
     """One agent. ``why`` is the reason for its health word, ``push`` whether its webhooks arrive.
 
-    An agent's key sees name, health word and the names of the skills.
+    An agent's key sees name, health word, the names of the skills and when the card was fetched.
     """
 
     name: str

@@ -112,8 +112,10 @@ class CurrentState:
             **page,
         )
         if not principal.is_admin:
-            shown = (structs.replace(agent, card=CardFacts(skills=agent.card.skills)) for agent in state.agents)
-            agents = tuple(AgentState(name=agent.name, health=agent.health, card=agent.card) for agent in shown)
+            cards = (CardFacts(skills=a.card.skills, fetched_at=a.card.fetched_at) for a in state.agents)
+            agents = tuple(
+                AgentState(name=a.name, health=a.health, card=card) for a, card in zip(state.agents, cards, strict=True)
+            )
             return structs.replace(state, storage="", agents=agents)
         health, pushes = hub.fleet.health, hub.webhooks.counts(now, span_s)
         total, trend = health.total.figures(now.timestamp()), health.trend.cells(now, span_s)

@@ -131,6 +131,7 @@ async def test_each_screen_agrees_with_the_verbs_after_many_events_and_a_restart
         assert [row.correlation_id for row in view.questions] == own[:1]
         require_tasks(view, [await ava.task(own[0])], [await ava.task(own[1])])
         assert [row.ceremony_id for row in view.ceremonies] == ["ava.own"]
+        assert all(row.card.fetched_at for row in view.agents)  # else its row says that the card is still fetched
         assert [(row.name, row.health.value) for row in view.agents] == [
             (told["name"], told["health"]) for told in await ava.list_agents()
         ]
