@@ -83,7 +83,7 @@ def task_update(context: StepContext, update: TaskUpdate) -> None:
                 told = f"the reply to a look at task {task.task_id} is task {one_line(named, 200)}"
                 poll_failed(context, PollFailed(error=WireError(told)))
                 return
-            _poll_over(context, failed=0, refusals=(), trouble="", misses=0)
+            _poll_over(context, failed=0, refusals=(), refused_at=math.inf, trouble="", misses=0)
         case UpdateSource.STREAM:
             if track.sending.in_air:
                 context.taken()
@@ -535,11 +535,11 @@ def _refused(context: StepContext, error: FleetsimError) -> None:
     """A reply that a repeat cannot change: after a few equal ones, polling stops."""
     track, rules = context.track, context.rules
     kind = f"{type(error).__name__} {getattr(error, 'status', '')}"
-    refusals = (*track.polling.refusals, kind)
-    track.polling = replace(track.polling, refusals=refusals)
-    if refusals.count(kind) < rules.refused_polls_max:
-        # Bytes outside the protocol may come from a proxy for a while: poll longer.
-        wire = isinstance(error, WireError)
+    wire, now = isinstance(error, WireError), context.now.mono
+    refusals, since = (*track.polling.refusals, kind), min(track.polling.refused_at, now)
+    track.polling = replace(track.polling, refusals=refusals, refused_at=since)
+    # Bytes outside the protocol may come from a proxy for a while: polls that follow each other soon do not count.
+    if refusals.count(kind) < rules.refused_polls_max or (wire and now - since < rules.poll_interval_s / 2):
         pause_s = rules.lost_confirm_s if not wire else rules.poll_interval_s if refusals[1:] else _again_s(context)
         context.poll_at(context.now.mono + context.jitter(min(pause_s, rules.poll_interval_s)))
         return

@@ -179,8 +179,9 @@ class Polling(Struct, frozen=True, kw_only=True):
 
     ``began`` is the start of the poll under way; ``next_at`` the time of the next one, if it was set meanwhile.
     ``failed`` counts polls in a row that failed for a reason that may pass. ``refusals`` lists the replies, since the
-    last good poll, that a repeat cannot change; ``trouble`` is the reason of the last failure. ``misses`` counts
-    replies that the task does not exist, the last of them at ``missed_at``. ``looked_at`` is the time of the last poll.
+    last good poll, that a repeat cannot change, the first of them at ``refused_at``; ``trouble`` is the reason of the
+    last failure. ``misses`` counts replies that the task does not exist, the last of them at ``missed_at``.
+    ``looked_at`` is the time of the last poll.
     """
 
     began: float | None = None
@@ -188,6 +189,7 @@ class Polling(Struct, frozen=True, kw_only=True):
     count: int = 0
     failed: int = 0
     refusals: tuple[str, ...] = ()
+    refused_at: float = float("inf")
     trouble: str = ""
     misses: int = 0
     missed_at: float = float("-inf")

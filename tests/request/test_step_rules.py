@@ -63,6 +63,15 @@ def test_three_polls_that_show_another_task_end_the_request() -> None:
     assert (outcome.kind, outcome.task_id, "t-2" in outcome.reason) == (OutcomeKind.PROTOCOL_ERROR, "t-1", True)
 
 
+def test_unreadable_polls_that_follow_each_other_soon_do_not_end_the_polling() -> None:
+    hand = bound()
+    for seconds in (1.0, 1.0, 9.0):
+        hand.wait(seconds).tell(PollFailed(error=WireError("junk")))
+    assert hand.track.polling.stopped is None
+    hand.wait(hand.next_look or 0.0).tell(PollFailed(error=WireError("junk")))
+    assert hand.track.polling.stopped is not None
+
+
 @pytest.mark.parametrize(("error", "again_s"), [(BAD_GATEWAY, 1.0), (WireError("HTML"), 1.0), (TaskNotFound(), 5.0)])
 def test_a_young_task_is_polled_again_soon_after_a_failed_poll(error: FleetsimError, again_s: float) -> None:
     hand = bound().wait(1.0).tell(PollFailed(error=error))

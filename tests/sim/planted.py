@@ -228,7 +228,7 @@ DEFECTS: tuple[Planted, ...] = (
         wrong="a send whose reply was lost is sent again",
         file="request/sending.py",
         old="    elif _maybe_accepted(error):\n        _reply_lost(context, str(error))\n",
-        new="    elif _maybe_accepted(error):\n        _retry(context, error)\n",
+        new="    elif _maybe_accepted(error):\n        _retry_or_end(context, error)\n",
         found_by="I-28",
         seed=1,
     ),
