@@ -12,22 +12,20 @@ from fleetsim.client.hub_client import HubClient
 from fleetsim.model.errors import HttpRefused, NotAccepting, TransportError
 
 RECONNECT_S = 1.0
-_DROPPED = "events.dropped"
 
 
 class HubEvents:
     """Iterate over the hub's events after the number ``after``, in order. It reconnects and reads the missed ones.
 
     ``connect`` returns a client for each connection, or None while no hub runs: a hub may restart at another address.
-    ``lost`` is the reason while the connection is down, else empty. ``restarts`` counts the changes to a hub with
-    another journal, whose events are read from the start. A refusal that a retry cannot change (a wrong key) is raised.
+    ``lost`` is the reason while the connection is down, else empty. The journal of another hub is read from its start.
+    A refusal that a retry cannot change (a wrong key) is raised.
     """
 
     def __init__(self, connect: Callable[[], HubClient | None], *, after: int = 0) -> None:
         self._connect = connect
         self._last, self._last_at = after, None
         self.lost = ""
-        self.restarts = 0
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         while True:
@@ -51,23 +49,18 @@ class HubEvents:
             self.lost = "no hub is running"
             return
         if (await hub.read(KeyIdentity, "/whoami")).last_seq < self._last:
-            self._begin_anew()
+            self._last, self._last_at = 0, None
         again = self._last_at is not None
         # The last event is requested again: another event of its number shows that this hub has another journal.
         async with aclosing(hub.events(after=max(self._last - again, 0))) as events:
             async for row in events:
                 self.lost = ""
-                if row["topic"] == _DROPPED:
+                if row["topic"] == "events.dropped":
                     return
                 if again and row["seq"] == self._last and row.get("at") == self._last_at:
                     continue
                 if row["seq"] <= self._last:
-                    self._begin_anew()
+                    self._last, self._last_at = 0, None
                     return
                 self._last, self._last_at = row["seq"], row.get("at")
                 yield row
-
-    def _begin_anew(self) -> None:
-        """This hub has another journal: read it from its start."""
-        self._last, self._last_at = 0, None
-        self.restarts += 1

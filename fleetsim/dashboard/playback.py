@@ -68,7 +68,6 @@ class Playback:
     start again, too. Raises ConfigError at a line that does not belong to a recording.
     """
 
-    dropped = 0
     lost = ""
 
     def __init__(self, reader: RecordingReader, clock: Clock, *, speed: float = 1.0) -> None:

@@ -44,7 +44,6 @@ class StoppedClock:
 class RecordedFeed:
     """A whole recording in one batch."""
 
-    dropped = 0
     lost = ""
     restarts = 0
 

@@ -331,8 +331,8 @@ class ViewBuilder:
             fleet_events.ConfigLoaded: (self._config_loaded, fleet.config),
             fleet_events.ConfigReloaded: (self._config_reloaded, fleet.reconfigured),
             fleet_events.ConfigRejected: (self._config_rejected,),
-            fleet_events.StorageFailed: (self._storage_failed,),
-            fleet_events.StorageRecovered: (self._storage_recovered,),
+            fleet_events.StorageFailed: (self._storage_changed,),
+            fleet_events.StorageRecovered: (self._storage_changed,),
             fleet_events.StateRead: (self._state_read,),
             fleet_events.HubStarted: (self._hub_moved,),
             fleet_events.HubStopping: (self._hub_moved,),
@@ -457,12 +457,9 @@ class ViewBuilder:
         self._config_errors[path] = one_line(event.error, 400) or f"{path} is broken"
         self._notice(event, path.rsplit("/", 1)[-1], self._config_errors[path], error=True)
 
-    def _storage_failed(self, event: fleet_events.StorageFailed) -> None:
+    def _storage_changed(self, event: fleet_events.StorageFailed | fleet_events.StorageRecovered) -> None:
         if event.correlation_id is None:
-            self._storage = one_line(event.reason, 400)
-
-    def _storage_recovered(self, event: fleet_events.StorageRecovered) -> None:
-        self._storage = ""
+            self._storage = one_line(event.reason, 400) if isinstance(event, fleet_events.StorageFailed) else ""
 
     def _ceremonies_loaded(self, event: fleet_events.CeremoniesLoaded) -> None:
         """A rejected ceremony file is a row of the ceremonies' screen; other rejected files are notices on every

@@ -24,7 +24,6 @@ from fleetsim.ceremonies.runs import ceremony_facts, run_facts
 from fleetsim.events.log import KEEP_MAX
 from fleetsim.events.request import Event, Level
 from fleetsim.events.wire import to_wire
-from fleetsim.fleet.cards import AgentView
 from fleetsim.health.fleet_health import window_start
 from fleetsim.health.trend import span_for
 from fleetsim.health.webhooks import PushState
@@ -169,7 +168,21 @@ class CurrentState:
         health, webhooks = {row.agent_name: row for row in snapshot.agents}, hub.webhooks.states
         for view in hub.broker.views():
             name = view.entry.name
-            row = health[name]
+            row, choice, failed = health[name], view.choice, view.stale_reason
+            card = CardFacts(
+                url=view.entry.url,
+                rpc_url=choice.url if choice else "",
+                dialect=(choice.spoken if choice else view.entry.wire) or "",
+                skills=tuple(view.skills),
+                streaming=view.capabilities.streaming if view.card else None,
+                push=view.capabilities.push_notifications if view.card else None,
+                auth=view.entry.secrets,
+                warnings=choice.warnings if choice else (),
+                latency_ms=view.latency_ms,
+                fetched_at=view.fetched_at,
+                failed_at=(view.unreachable_since or view.tried_at) if failed else None,
+                error=failed,
+            )
             yield AgentState(
                 name=name,
                 health=row.health.value,
@@ -178,29 +191,10 @@ class CurrentState:
                 figures=OutcomeStats.of(row),
                 skills=skills[name],
                 trend=hub.fleet.health.trends[name].cells(snapshot.collected_at, span_s),
-                card=card_facts(view),
+                card=card,
                 push=webhooks.get(name, PushState.UNKNOWN).value,
                 breaker_until=hub.limiter.opens_at(name),
             )
-
-
-def card_facts(view: AgentView) -> CardFacts:
-    """The facts of an agent's newest card, and of the fetch that failed after it."""
-    choice, failed = view.choice, view.stale_reason
-    return CardFacts(
-        url=view.entry.url,
-        rpc_url=choice.url if choice else "",
-        dialect=(choice.spoken if choice else view.entry.wire) or "",
-        skills=tuple(view.skills),
-        streaming=view.capabilities.streaming if view.card else None,
-        push=view.capabilities.push_notifications if view.card else None,
-        auth=view.entry.secrets,
-        warnings=choice.warnings if choice else (),
-        latency_ms=view.latency_ms,
-        fetched_at=view.fetched_at,
-        failed_at=(view.unreachable_since or view.tried_at) if failed else None,
-        error=failed,
-    )
 
 
 async def in_turns(values: Sequence[T]) -> AsyncIterator[T]:
