@@ -92,6 +92,7 @@ class Life:
     paid: int = 0
     gone: list[tuple[float, bool]] = field(default_factory=list)
     refusals: Counter[str] = field(default_factory=Counter)
+    refused_at: float = float("inf")
     last_look: float = 0.0
     patience: float = 0.0
     stopped: str = ""
@@ -218,6 +219,7 @@ class Checker:
             life.polls -= 1
             life.patience = 0.0
             life.refusals.clear()
+            life.refused_at = float("inf")
             life.gone.clear()
             life.last_look = self.now
         if via is UpdateSource.STREAM:
@@ -268,10 +270,14 @@ class Checker:
             life.unconfirmable = bool(life.ended_as)
         elif isinstance(error, NEVER_MENDED):
             answer = f"{type(error).__name__} {getattr(error, 'status', '')}"
-            life.refusals[answer] += 0 if life.ended_as else 1  # a task that is known to have ended is owed its polls
-            life.unconfirmable = bool(life.ended_as) and not isinstance(error, WireError)
-            if life.refusals[answer] == REFUSALS:
-                life.stopped = "protocol_error" if isinstance(error, WireError | LimitReached) else "lost"
+            wire = isinstance(error, WireError)
+            if not life.ended_as:  # a task that is known to have ended is owed its polls
+                life.refusals[answer] += 1
+                life.refused_at = min(life.refused_at, self.now)
+            life.unconfirmable = bool(life.ended_as) and not wire
+            late = not wire or self.now - life.refused_at >= INTERVAL / 2
+            if life.refusals[answer] >= REFUSALS and late and not life.ended_as:
+                life.stopped = "protocol_error" if wire or isinstance(error, LimitReached) else "lost"
                 life.gap_until = float("inf")
         life.patience = getattr(error, "retry_after_s", None) or 0.0
 
@@ -480,6 +486,7 @@ class Checker:
             late = self.now + GRACE if self.now > min(joins, confirms) else 0.0
             assert wake <= max(joins, confirms, late) + 0.001, "open with nothing that can still tell it anything"
         if life.bound and not life.polls and not life.stopped and "air" not in life.resumes.values():
-            assert wake <= life.gap_until, "a stream ended and nobody looks what was missed"
+            asked = life.last_look + life.patience * 1.1  # the agent's Retry-After counts after a stream, too
+            assert wake <= max(life.gap_until, asked), "a stream ended and nobody looks what was missed"
             late = life.last_look + max(2.2 * INTERVAL, life.patience * 1.1) + 1.0
             assert wake <= late, "nobody looks at the task any more"
