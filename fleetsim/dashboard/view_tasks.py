@@ -190,7 +190,7 @@ class TaskDetail:
 class _Task:
     """One task while its events arrive. ``copied`` and ``detail`` cache its last row and detail until it changes."""
 
-    __slots__ = ("copied", "detail", "final", "final_chars", "live", "row", "seq", "steps", "turns")
+    __slots__ = ("copied", "detail", "early", "final", "final_chars", "live", "row", "seq", "steps", "turns")
 
     def __init__(self, correlation_id: str, at: datetime) -> None:
         self.row = TaskRow(correlation_id=correlation_id, created_at=at, updated_at=at, since=at)
@@ -199,6 +199,8 @@ class _Task:
         self.steps: deque[Step] = deque(maxlen=STEPS_MAX)
         self.turns: deque[Turn] = deque(maxlen=TURNS_MAX)
         self.live = LiveText()
+        self.early = False
+        """The hub's state had the end, and the event of the end has not arrived."""
         self.seq = 0
         """The live text has the pieces up to this event."""
         self.copied: TaskRow | None = None
@@ -211,20 +213,23 @@ class _Task:
 
     def step(self, event: Event, arrow: str, what: str, via: str = "", state: str = "") -> None:
         """Add a step. Leave out a state that arrives once more without news; with news, it completes the first."""
-        new = Step(at=event.at, arrow=arrow, via=via, what=what, state=state)
-        end = None
-        if self.row.ended_at and self.steps and event.at <= self.steps[-1].at:  # the hub's state had the end already
-            end = self.steps.pop()
-        at = next((at for at in range(len(self.steps) - 1, -1, -1) if self.steps[at].state), None) if state else None
-        before = self.steps[at] if at is not None else None
-        if at is None or before is None or before.state != state or (what and before.what not in {"", what}):
-            self.steps.append(new)
-        elif before.arrow == "·":
-            self.steps[at] = replace(new, what=what or before.what)
-        elif what:
-            self.steps[at] = replace(before, what=what)
-        if end is not None:
-            self.steps.append(end)
+        end = self.steps.pop() if self.early and self.steps else None
+        for new in filter(None, (Step(at=event.at, arrow=arrow, via=via, what=what, state=state), end)):
+            stated = (at for at in range(len(self.steps) - 1, -1, -1) if self.steps[at].state)
+            at = next(stated, None) if new.state else None
+            before = self.steps[at] if at is not None else None
+            if (
+                at is None
+                or before is None
+                or before.state != new.state
+                or (new.what and before.what not in {"", new.what})
+            ):
+                self.steps.append(new)
+            elif before.arrow == "·":
+                self.steps[at] = replace(new, what=new.what or before.what)
+            elif new.what:
+                self.steps[at] = replace(before, what=new.what)
+        self.early = end is not None and self.steps[-1] is end
 
     def turn(self, event: Event, agent: str, said: Excerpt | None, parts: tuple[str, ...] = ()) -> None:
         if said is not None and (said.text or parts):
@@ -316,7 +321,8 @@ class TaskFold:
             outcome = of_row(events.OutcomeDecided, facts, facts.get("endedAt"))
             if isinstance(outcome, events.OutcomeDecided):
                 self._tasks.setdefault(outcome.correlation_id or "", _Task(outcome.correlation_id or "", outcome.at))
-                self.outcome(outcome)
+                if self.outcome(outcome):
+                    self._tasks[outcome.correlation_id or ""].early = True
                 done.append(self._tasks[outcome.correlation_id or ""].copy())
         for facts in flying:
             key, at = str(facts.get("correlationId")), read.moment(facts, "acceptedAt")
@@ -417,9 +423,12 @@ class TaskFold:
         """End the task. Returns the row, or None if the task has ended before."""
         task = self._of(event)
         if task is None or task.row.ended_at is not None:
+            if task is not None:
+                task.early = False
             return None
         row, outcome = task.row, event.outcome
         usage, text = outcome.usage, neutralise(outcome.text, limit=LIVE_CHARS_MAX)
+        row.ended_at = row.since = event.at
         row.state, row.via, row.question_id = outcome.kind.value, outcome.via.value, None
         row.origin = one_line(outcome.system_actor, 100) or row.origin
         row.success, row.reason = outcome.success, one_line(outcome.reason, 500)
@@ -435,7 +444,6 @@ class TaskFold:
         else:
             row.last = one_line(text) or (row.parts[0] if row.parts else row.last)
         task.step(event, "·", row.reason if not row.success else "", row.via, row.state)
-        row.ended_at = row.since = event.at
         return task.copy()
 
     def asked(self, event: events.QuestionAsked, question_id: str, question: str, kind: str) -> None:
