@@ -168,6 +168,17 @@ _Part: TypeAlias = Annotated[TextPartBody | FilePartBody | DataPartBody, Field(d
 Parts: TypeAlias = Annotated[list[_Part], Field(max_length=PARTS_MAX)]
 
 
+def _content(key: str) -> Any:
+    """Return a validator of bodies whose text, under ``key``, may be blank only beside parts."""
+
+    def has_content(body: Any) -> Any:
+        if not getattr(body, key).strip() and not body.parts:
+            raise ValueError(f"{key}: must not be blank, unless there are parts")
+        return body
+
+    return model_validator(mode="after")(has_content)
+
+
 class RequestBody(_Body):
     """Ask for work."""
 
@@ -200,11 +211,7 @@ class RequestBody(_Body):
     timeout_ms: Annotated[int, Field(gt=0, le=WEEK_MS)] | None = None
     """The time limit from acceptance to outcome, in milliseconds."""
 
-    @model_validator(mode="after")
-    def _has_content(self) -> Self:
-        if not self.text.strip() and not self.parts:
-            raise ValueError("text: must not be blank, unless there are parts")
-        return self
+    _has_content = _content("text")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -282,11 +289,7 @@ class ChatBody(_Body):
     def _is_whole(cls, value: Any) -> Any:
         return _require(value, ("agent", "message"), "agent and message")
 
-    @model_validator(mode="after")
-    def _has_content(self) -> Self:
-        if not self.message.strip() and not self.parts:
-            raise ValueError("message: must not be blank, unless there are parts")
-        return self
+    _has_content = _content("message")
 
     def request(self, fresh_id: str) -> SkillRequest:
         return SkillRequest(
@@ -323,11 +326,7 @@ class DelegateBody(_Body):
     def _is_whole(cls, value: Any) -> Any:
         return _require(value, ("agent", "skill", "message"), "agent, skill, and message")
 
-    @model_validator(mode="after")
-    def _has_content(self) -> Self:
-        if not self.message.strip() and not self.parts:
-            raise ValueError("message: must not be blank, unless there are parts")
-        return self
+    _has_content = _content("message")
 
     def request(self, fresh_id: str) -> SkillRequest:
         return SkillRequest(
@@ -403,11 +402,7 @@ class InboundPayload(BaseModel):
     agent_id: _Name | None = None
     """The only target, if the key targets is missing."""
 
-    @model_validator(mode="after")
-    def _has_content(self) -> Self:
-        if not self.content.strip() and not self.parts:
-            raise ValueError("content: must not be blank, unless there are parts")
-        return self
+    _has_content = _content("content")
 
 
 _In: TypeAlias = Annotated[int | str | None, Field(alias="in")]

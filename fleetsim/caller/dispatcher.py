@@ -33,7 +33,6 @@ class TargetResolver(Protocol):
 
     def resolve(self, skill: str | None, targets: tuple[str, ...], avoid: Collection[str], /) -> tuple[str, ...]:
         """The names of the agents, without those to avoid. Raises UnknownTarget."""
-        ...
 
 
 class Routes(Protocol):
@@ -41,11 +40,9 @@ class Routes(Protocol):
 
     def route(self, agent: str, request: SkillRequest, *, webhooks: bool) -> AgentRoute:
         """The route for a request. ``webhooks``: whether the agent takes our webhooks."""
-        ...
 
     def came_through(self, request: SkillRequest) -> Collection[str]:
         """The agents that are hubs that the request has visited."""
-        ...
 
 
 class Dispatcher:

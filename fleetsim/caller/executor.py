@@ -61,23 +61,18 @@ class Clients(Protocol):
 
     def client(self, agent: str, url: str = "") -> AgentClient:
         """The client for work that is at the origin of ``url``; "" is the agent's current address."""
-        ...
 
     def entry(self, agent: str, url: str = "") -> AgentEntry:
         """The agent's entry, as it was when its work was sent to ``url``."""
-        ...
 
     def former(self, agent: str, url: str) -> bool:
         """Whether the agent is not at the origin of ``url`` any more, or not in the fleet."""
-        ...
 
     def speaks(self, agent: str, url: str, dialect: str) -> None:
         """The agent took work in this dialect though its card reads as another."""
-        ...
 
     async def refresh(self, agent: str, url: str = "") -> object:
         """Fetch the card of the called agent again; after a failure the last card stays."""
-        ...
 
 
 class HubIdentity(Protocol):
@@ -85,11 +80,9 @@ class HubIdentity(Protocol):
 
     def callback_base(self, agent: str, url: str, /) -> str | None:
         """The address for webhooks of an agent whose work was sent to ``url``; None for polling only."""
-        ...
 
     def hubs_visited(self, record: RequestRecord, /) -> tuple[str, ...]:
         """The ids of the hubs that the request came through, this one included, if the agent is to know them."""
-        ...
 
 
 class CallObserver(Protocol):
@@ -97,7 +90,6 @@ class CallObserver(Protocol):
 
     def calling(self, record: RequestRecord, operation: Operation, /) -> AbstractContextManager[Mapping[str, str]]:
         """Entered before the call, with further headers for it; left with its error, if any."""
-        ...
 
 
 class Observers(NamedTuple):

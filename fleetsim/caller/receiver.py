@@ -82,7 +82,6 @@ class WebhookObserver(Protocol):
 
     def webhook(self, record: RequestRecord, traceparent: str, /) -> AbstractContextManager[None]:
         """Enter the span of a webhook before it is handled; ``traceparent`` is its own header."""
-        ...
 
 
 class CallbackReceiver:

@@ -40,7 +40,6 @@ class QuestionListener(Protocol):
 
     def __call__(self, correlation_id: str, signal: QuestionRecorded, /) -> object:
         """Take one. The result is ignored."""
-        ...
 
 
 class RecordWriter:

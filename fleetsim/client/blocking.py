@@ -12,7 +12,6 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 class HasTwin(Protocol):
     def twin(self, *, alone: bool) -> AbstractAsyncContextManager[Any]:
         """The same client with connections of its own, for one call; ``alone``: no other loop uses its transport."""
-        ...
 
 
 C = TypeVar("C", bound=HasTwin)

@@ -223,7 +223,10 @@ class HubFollowing(FollowedRequest):
                         yield task
             self.event = None
             while self._goes_on:
-                self._row = await self._hub.task(self.lookup_id, wait_s=self._wait_s() if self._row else 0)
+                # The last polls before the deadline are short, so that the row is fresh then.
+                left_s = math.inf if self._timeout_s is None else self._timeout_s - self.duration_s
+                wait_s = int(max(1, min(WAIT_S, left_s))) if self._row else 0
+                self._row = await self._hub.task(self.lookup_id, wait_s=wait_s)
         except (Unreachable, ConnectionLost) as error:
             hint = f"start it again with `fleetsim up`, then `fleetsim task get {self.lookup_id}`"
             raise ConnectionLost(f"the hub went away; it has the request {self.lookup_id}", hint=hint) from error
@@ -231,11 +234,6 @@ class HubFollowing(FollowedRequest):
     @property
     def _goes_on(self) -> bool:
         return self._row is None or (self._row.open and not self._row.question_id)
-
-    def _wait_s(self) -> int:
-        """The last polls before the deadline are short, so that the row is fresh then."""
-        left_s = math.inf if self._timeout_s is None else self._timeout_s - self.duration_s
-        return int(max(1, min(WAIT_S, left_s)))
 
     async def _live(self, accepted: Accepted) -> AsyncGenerator[Task, None]:
         """The task after each event of the agent's stream, until the hub lost some of them or shows news of the row."""

@@ -425,23 +425,6 @@ class CardBroker:
         )
         self._see(state, view)
         state.failures.clear()
-        self._say_fetched(before, view)
-        self._was_tried(state)
-        if self._ledger is not None and (
-            before.card != card or before.choice != view.choice
-        ):  # each write costs a commit
-            snapshot = CardSnapshot(
-                agent=before.entry.name,
-                url=before.entry.url,
-                fetched_at=now,
-                card=write_card(card),
-                found_at=state.client.card_at,
-                spoken=state.client.spoken,
-            )
-            with suppress(NotAccepting):  # the next change of the card is written
-                await self._ledger.save_card(snapshot)
-
-    def _say_fetched(self, before: AgentView, view: AgentView) -> None:
         choice, entry = view.choice, view.entry
         warnings = choice.warnings if choice else ()
         self._events.publish(
@@ -460,6 +443,20 @@ class CardBroker:
                 latency_ms=view.latency_ms,
             )
         )
+        self._was_tried(state)
+        if self._ledger is not None and (
+            before.card != card or before.choice != view.choice
+        ):  # each write costs a commit
+            snapshot = CardSnapshot(
+                agent=entry.name,
+                url=entry.url,
+                fetched_at=now,
+                card=write_card(card),
+                found_at=state.client.card_at,
+                spoken=state.client.spoken,
+            )
+            with suppress(NotAccepting):  # the next change of the card is written
+                await self._ledger.save_card(snapshot)
 
     def _failed(self, state: _CardState, error: FleetsimError) -> None:
         """Keep the last good card, and publish the first failure of its kind until a card is read again.

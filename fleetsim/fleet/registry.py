@@ -32,11 +32,9 @@ class CardReader(Protocol):
 
     def reading(self, skill: str | None, targets: Sequence[str], /) -> bool:
         """Whether the first read of a card is in progress that may change the target of such a request, or its form."""
-        ...
 
     async def until_read(self, skill: str | None, targets: Sequence[str], /) -> None:
         """Wait until no first read is in progress, at most for the time limit of one."""
-        ...
 
 
 class Offers(Protocol):
@@ -44,15 +42,12 @@ class Offers(Protocol):
 
     def offers(self) -> Mapping[str, Collection[str]]:
         """The skills of each enabled agent (agents.yaml and card); the same object until they change."""
-        ...
 
     def disabled(self) -> Mapping[str, str]:
         """The reason why each other agent takes no work, by name."""
-        ...
 
     def unread(self) -> Collection[str]:
         """The enabled agents without a card."""
-        ...
 
 
 class Weights(Protocol):
@@ -60,7 +55,6 @@ class Weights(Protocol):
 
     def weights(self) -> Mapping[str, float]:
         """The share of each agent; an agent without history has the weight 1."""
-        ...
 
 
 class Registry:

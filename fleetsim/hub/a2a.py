@@ -312,7 +312,17 @@ class FleetProxy:
         cid = str(self.engine.store.read(key).task.metadata[CORRELATION_KEY])
         try:
             if await self._ledger.request(cid) is None:
-                asked = await self._place_before(task, key, self._request(task, cid))
+                hint = task.metadata.get("skillHint", task.metadata.get("skillId"))
+                asked = SkillRequest(
+                    correlation_id=cid,
+                    text=task.message.text,
+                    parts=tuple(part for part in task.message.parts if not isinstance(part, TextPart)),
+                    skill=hint if isinstance(hint, str) and hint else None,
+                    source=Source(interface="a2a"),
+                    metadata={name: value for name, value in task.metadata.items() if name not in _OURS},
+                    traceparent=task.traceparent,
+                )
+                asked = await self._place_before(task, key, asked)
                 await self._broker.until_read(asked.skill, asked.targets)
                 # Shielded: a cancel finds a request that was accepted, or one that never will be.
                 submit = self._charged(task.caller, self._submit(asked, key))
@@ -324,19 +334,6 @@ class FleetProxy:
             await self._cancel_if_over(key, cid)
             raise
         return await self._ended(task, key, outcome)
-
-    @staticmethod
-    def _request(task: SkillContext, cid: str) -> SkillRequest:
-        hint = task.metadata.get("skillHint", task.metadata.get("skillId"))
-        return SkillRequest(
-            correlation_id=cid,
-            text=task.message.text,
-            parts=tuple(part for part in task.message.parts if not isinstance(part, TextPart)),
-            skill=hint if isinstance(hint, str) and hint else None,
-            source=Source(interface="a2a"),
-            metadata={name: value for name, value in task.metadata.items() if name not in _OURS},
-            traceparent=task.traceparent,
-        )
 
     async def _submit(self, request: SkillRequest, key: TaskKey) -> Exception | None:
         """Submit the request; returns the end of the skill if it was refused, else None."""

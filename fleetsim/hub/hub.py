@@ -88,7 +88,6 @@ class Tracer(CallObserver, WebhookObserver, Protocol):
 
     def following(self, events: EventLog, ledger: Ledger, /) -> AbstractAsyncContextManager[None]:
         """Report requests and runs that end within this context."""
-        ...
 
 
 class Hub:

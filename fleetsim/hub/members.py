@@ -71,7 +71,6 @@ class OwningHub(Protocol):
         webhooks: Iterable[EarlyWebhook],
     ) -> None:
         """Follow open requests of another hub."""
-        ...
 
 
 class Membership:

@@ -114,11 +114,12 @@ class SharedTasks(TaskWriter):
     def note_progress(self, key: TaskKey) -> None:
         if key not in self._soon:
             self._soon.add(key)
-            asyncio.get_running_loop().call_later(PROGRESS_S, self._note_soon, key)
 
-    def _note_soon(self, key: TaskKey) -> None:
-        self._soon.discard(key)
-        self.note(key)
+            def note() -> None:
+                self._soon.discard(key)
+                self.note(key)
+
+            asyncio.get_running_loop().call_later(PROGRESS_S, note)
 
     async def flush(self, key: TaskKey | None = None) -> None:
         try:
