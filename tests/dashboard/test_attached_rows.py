@@ -98,8 +98,10 @@ async def screens(env: Env, feed: EventFeed, meanwhile: Callable[[], Awaitable[o
             app.draw()
             await pilot.pause()
             lines = [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
-            # Without clock, messages, keys, bars and trends, which move; the API has moments to the millisecond only.
-            seen[key] = [re.sub(r"\b\d+ms *", "?ms ", re.sub("[▁▂▃▄▅▆▇█·]", "", one)).rstrip() for one in lines[1:-2]]
+            # Without clock, messages, keys, bars and trends, which move. An outcome ends some milliseconds before its
+            # event, so the two screens may show the seconds before and after a full one.
+            moving = r"[▁▂▃▄▅▆▇█·]|\b\d+ms *|\b\d\d:\d\d:\d\d\b"
+            seen[key] = [re.sub(moving, "", line).rstrip() for line in lines[1:-2]]
         return seen
 
 
