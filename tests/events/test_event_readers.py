@@ -72,6 +72,13 @@ async def test_a_reader_that_another_hub_of_the_journal_served_receives_no_event
         assert numbers(await reader.next_batch()) == [4]
 
 
+async def test_a_late_reader_of_a_shared_journal_first_receives_the_kept_events() -> None:
+    events = SharedEventLog(VirtualClock())
+    events.deliver([(OtherEvent(name="t", seq=seq), False) for seq in (1, 2, 3)])
+    async with events.subscribe(after_seq=1, journaled=True) as reader:
+        assert numbers(await reader.next_batch()) == [2, 3]
+
+
 async def test_a_reader_of_one_request_does_not_receive_the_events_of_others() -> None:
     events = log()
     events.publish(OtherEvent(name="agent.skill.update", correlation_id="before"))
