@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,11 +17,6 @@ from fleetsim.model.work import Cause
 from tests.cli.world import Shell, answering
 
 pytestmark = pytest.mark.sockets
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
 
 
 def broken(method: str, path: str, body: bytes) -> tuple[int, str, bytes]:

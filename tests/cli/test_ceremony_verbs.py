@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
-from fleetsim.agent.builtin import reference_agent
 from tests.cli.world import Shell
 
 pytestmark = pytest.mark.sockets
@@ -23,12 +20,6 @@ def shell(tmp_path: Path) -> Shell:
     shell = Shell(tmp_path)
     shell.write("agents.yaml", AGENTS)
     return shell
-
-
-@pytest_asyncio.fixture
-async def agent() -> AsyncIterator[str]:
-    async with reference_agent("scout").serving() as url:
-        yield url
 
 
 def test_a_new_ceremony_is_a_file_that_the_other_verbs_read(shell: Shell) -> None:

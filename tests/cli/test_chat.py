@@ -12,7 +12,6 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -99,11 +98,6 @@ async def test_an_answer_refused_for_its_size_leaves_the_question_for_the_next_t
 
 
 # on a terminal
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
 
 
 def slow_agent() -> Agent:

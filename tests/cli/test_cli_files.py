@@ -24,11 +24,6 @@ DATA = {"who": "\N{WOMAN}\u200d\N{WOMAN}\u200d\N{GIRL}", "fa": "می\u200cخوا
 HOSTILE = ("../../etc/passwd", "..", "", "n" * 300, "a\x00b", "a\nb", "in\u202evoice.exe", "CON", "taken", "linked")
 
 
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
-
-
 def filer() -> Agent:
     agent = Agent("filer")
 

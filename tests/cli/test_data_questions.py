@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -15,11 +14,6 @@ from tests.hub.test_hub_data_questions import clerk
 from tests.hub.test_hub_framework_questions import FRAMEWORKS, asks_as
 
 pytestmark = pytest.mark.sockets
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
 
 
 @pytest_asyncio.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +14,6 @@ from tests.cli.world import Shell
 from tests.ports import held_port
 
 pytestmark = pytest.mark.sockets
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
 
 
 def examined(shell: Shell, *options: str) -> tuple[int, dict[str, list[dict[str, Any]]]]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -230,17 +228,6 @@ def test_a_card_without_skills_makes_no_ceremony() -> None:
 
 
 # ------------------------------------------------------------------ the verb
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
-
-
-@pytest_asyncio.fixture
-async def agent() -> AsyncIterator[str]:
-    async with reference_agent("scout").serving() as url:
-        yield url
 
 
 def files(home: Path) -> list[str]:

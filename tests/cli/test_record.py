@@ -29,11 +29,6 @@ from tests.dashboard.driver import SetClock
 pytestmark = [pytest.mark.slow, pytest.mark.sockets]
 
 
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
-
-
 @pytest_asyncio.fixture
 async def url() -> AsyncIterator[str]:
     agent = Agent("echo")

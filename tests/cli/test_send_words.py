@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -20,11 +19,6 @@ from tests.cli.world import Shell
 from tests.client.scripted import ScriptedAgent, chunk, status
 
 pytestmark = pytest.mark.sockets
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
 
 
 @pytest_asyncio.fixture

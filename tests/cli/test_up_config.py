@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
-from fleetsim.agent.builtin import reference_agent
 from tests.cli.world import Shell
 
 pytestmark = pytest.mark.sockets
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
-
-
-@pytest_asyncio.fixture
-async def agent() -> AsyncIterator[str]:
-    async with reference_agent("scout").serving() as url:
-        yield url
 
 
 LOCKED = "  - {name: locked, url: http://127.0.0.1:9/a2a, apiKeyEnv: LOCKED_KEY}\n"

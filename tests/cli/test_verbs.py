@@ -9,30 +9,15 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from fleetsim import __version__
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.agent.builtin import reference_agent
 from tests.cli.world import Shell, answering
 
 pytestmark = pytest.mark.sockets
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
-
-
-@pytest_asyncio.fixture
-async def agent() -> AsyncIterator[str]:
-    async with reference_agent("scout").serving() as url:
-        yield url
 
 
 def yaml_for(url: str, *more: str) -> str:
