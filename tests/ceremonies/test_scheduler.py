@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fleetsim.ceremonies.folder import PER_OWNER_MAX
 from fleetsim.ceremonies.runs import run_facts, verdict
 from fleetsim.ceremonies.scheduler import CeremonyBusy
 from fleetsim.ledger import RunStatus
@@ -318,15 +317,6 @@ async def test_the_same_id_in_a_second_file_is_refused_until_the_first_is_gone()
             await g.files.remove(FOLDER / "a.yaml")
             await asyncio.sleep(MINUTE)
         assert [r.targets[0] for _, _, (r,) in g.desk.fired] == ["quinn", "ava"]
-
-
-async def test_one_owner_may_have_a_hundred_ceremonies() -> None:
-    async with ground() as g:
-        for n in range(PER_OWNER_MAX + 1):
-            g.put(yaml("@yearly", id_=f"c{n:03}", more="createdBy: ava\n"), f"{n:03}.yaml")
-        async with g.scheduler() as scheduler:
-            assert len(scheduler.rows()) == PER_OWNER_MAX
-            assert "'ava'" in scheduler.problems()[0].error
 
 
 async def test_a_manual_run_fires_now_and_returns_its_run() -> None:
