@@ -14,7 +14,7 @@ from fleetsim.events.wire import payload
 from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.extensions import COST_TYPE
 from fleetsim.model.task import Artifact, DataPart, Message, Role, Task, TaskState, TaskStatus, TextPart
-from fleetsim.model.work import Outcome, SkillRequest, UpdateSource
+from fleetsim.model.work import Outcome, Question, SkillRequest, UpdateSource
 from fleetsim.request.machine import TRANSITIONS, new_track, stage_of, step
 from fleetsim.request.records import RequestRecord
 from fleetsim.request.signals import Begin, Close, Due, Effect, Left, Publish, Signal
@@ -23,6 +23,15 @@ from tests.recorded import recorded
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NEVER = float("inf")
+W, C, F, S, I, X, R = (  # noqa: E741
+    TaskState.WORKING,
+    TaskState.COMPLETED,
+    TaskState.FAILED,
+    TaskState.SUBMITTED,
+    TaskState.INPUT_REQUIRED,
+    TaskState.CANCELED,
+    TaskState.REJECTED,
+)
 
 
 def record(*, streaming: bool = False, push: bool = False, rejoin: bool = True, limit_s: float = 3600) -> RequestRecord:
@@ -132,6 +141,13 @@ class Hand:
         self.mono = until
         self.effects = tuple(seen)
         return self
+
+    @property
+    def question(self) -> Question:
+        """The question of the task, which must have one."""
+        question = self.track.asking.question
+        assert question is not None
+        return question
 
     @property
     def next_look(self) -> float | None:

@@ -6,15 +6,12 @@ from datetime import timedelta
 
 from fleetsim.ledger.bodies import decoder, encode
 from fleetsim.model.errors import Unreachable
-from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, UpdateSource
 from fleetsim.request.machine import new_track
 from fleetsim.request.records import RequestRecord
 from fleetsim.request.signals import Answered, Left, Recovered, Replied, Resumed, ResumeFailed, SendFailed
 from fleetsim.request.track import Now
-from tests.request.steps import START, Hand, task
-
-W, C, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.INPUT_REQUIRED  # noqa: E741
+from tests.request.steps import START, C, Hand, I, W, task
 
 
 def at(hand: Hand, mono: float) -> Hand:
@@ -36,8 +33,7 @@ def asking() -> Hand:
 
 
 def answer(hand: Hand) -> Hand:
-    assert hand.track.asking.question is not None
-    return hand.tell(Answered(answer=Answer(question_id=hand.track.asking.question.question_id, text="main")))
+    return hand.tell(Answered(answer=Answer(question_id=hand.question.question_id, text="main")))
 
 
 def test_time_in_the_queue_does_not_count_as_the_agents() -> None:

@@ -22,22 +22,14 @@ from fleetsim.model.extensions import (
     PromisedEffect,
     SkillPolicy,
 )
-from fleetsim.model.task import Artifact, DataPart, Task, TaskState
+from fleetsim.model.task import Artifact, DataPart, Task
 from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
 from fleetsim.request.ending import outcome_of
 from fleetsim.request.machine import new_track
 from fleetsim.request.records import Phase, RequestRecord
 from fleetsim.request.track import Now, Track, follow_up, how_it_stands, shows_the_message, shows_the_past
 from fleetsim.testbed.runtime import VirtualClock
-from tests.request.steps import START, message, record, status, task
-
-W, C, F, X, I = (  # noqa: E741
-    TaskState.WORKING,
-    TaskState.COMPLETED,
-    TaskState.FAILED,
-    TaskState.CANCELED,
-    TaskState.INPUT_REQUIRED,
-)
+from tests.request.steps import START, C, F, I, W, X, message, record, status, task
 
 
 def track_of(seen: Task | None, **changes: Any) -> Track:

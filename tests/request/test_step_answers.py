@@ -13,7 +13,6 @@ from fleetsim.model.errors import (
     Unreachable,
     WireError,
 )
-from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, UpdateSource
 from fleetsim.request.signals import (
     Answered,
@@ -29,9 +28,8 @@ from fleetsim.request.signals import (
     SendFailed,
 )
 from fleetsim.request.track import Rules, Timer
-from tests.request.steps import Hand, published, task
+from tests.request.steps import Hand, I, S, W, published, task
 
-W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
 WHICH = task(I, said="which?", said_id="q1")
 
 
@@ -41,13 +39,8 @@ def asking(rules: Rules | None = None, **kind: bool) -> Hand:
     return hand.hear(WHICH, UpdateSource.POLL)
 
 
-def question_of(hand: Hand) -> str:
-    assert hand.track.asking.question is not None
-    return hand.track.asking.question.question_id
-
-
 def answer_to(hand: Hand, decision: Decision = Decision.ANSWER) -> Answer:
-    return Answer(question_id=question_of(hand), text="main", by="ada", decision=decision)
+    return Answer(question_id=hand.question.question_id, text="main", by="ada", decision=decision)
 
 
 def answered(hand: Hand | None = None) -> Hand:
@@ -164,7 +157,7 @@ def test_the_failure_of_an_answer_that_no_longer_counts_changes_nothing() -> Non
 )
 def test_an_unanswered_question_expires_and_its_task_is_canceled_by_default(cancels: bool, reason: str) -> None:
     hand = asking(Rules(question_ttl_s=100, question_expiry_cancels=cancels))
-    asked = question_of(hand)
+    asked = hand.question.question_id
     hand.wait(99.0)
     assert not hand.outcomes
     hand.wait(1.0)

@@ -33,17 +33,7 @@ from fleetsim.request.signals import (
     ResumeFailed,
     SendFailed,
 )
-from tests.request.steps import Hand, task
-
-S, W, C, F, X, R, I = (  # noqa: E741
-    TaskState.SUBMITTED,
-    TaskState.WORKING,
-    TaskState.COMPLETED,
-    TaskState.FAILED,
-    TaskState.CANCELED,
-    TaskState.REJECTED,
-    TaskState.INPUT_REQUIRED,
-)
+from tests.request.steps import C, F, Hand, I, R, S, X, task
 
 
 def bound(**kind: bool) -> Hand:
@@ -52,11 +42,6 @@ def bound(**kind: bool) -> Hand:
 
 def asking() -> Hand:
     return bound().hear(task(I, said="which branch?", said_id="q1"), UpdateSource.POLL)
-
-
-def asked(hand: Hand) -> str:
-    assert hand.track.asking.question is not None
-    return hand.track.asking.question.question_id
 
 
 def end(hand: Hand) -> tuple[str, str, str, bool]:
@@ -90,7 +75,7 @@ def test_work_that_finished_before_the_cancel_reached_it_is_the_agents_success()
 @pytest.mark.parametrize("became", [X, F])
 def test_a_rejected_question_is_blamed_on_the_person_at_any_end(became: TaskState) -> None:
     hand = asking()
-    hand.tell(Answered(answer=Answer(question_id=asked(hand), text="", decision=Decision.REJECT)))
+    hand.tell(Answered(answer=Answer(question_id=hand.question.question_id, text="", decision=Decision.REJECT)))
     assert end(hand.hear(task(became), UpdateSource.POLL)) == (became.value, "rejected_by_person", "human", False)
 
 
@@ -173,7 +158,7 @@ def test_a_send_that_fails_for_good_has_its_blame(error: FleetsimError, ended: t
 )
 def test_a_refused_answer_has_its_blame(error: FleetsimError, ended: tuple[str, str, str, bool]) -> None:
     hand = asking()
-    hand.tell(Answered(answer=Answer(question_id=asked(hand), text="main")))
+    hand.tell(Answered(answer=Answer(question_id=hand.question.question_id, text="main")))
     assert end(hand.tell(ResumeFailed(error=error))) == ended
 
 

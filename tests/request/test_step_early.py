@@ -33,9 +33,8 @@ from fleetsim.request.signals import (
     TurnedAway,
 )
 from fleetsim.request.track import Now
-from tests.request.steps import START, Hand, chunk, record, status, task
+from tests.request.steps import START, C, Hand, I, W, chunk, record, status, task
 
-W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
 DONE = replace(status(C), artifacts=task(C, "all of it").artifacts)
 REPLIES: list[FleetsimError] = [
     InternalError("boom"),

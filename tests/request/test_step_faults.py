@@ -18,7 +18,6 @@ from fleetsim.model.errors import (
     TimedOut,
     Unreachable,
 )
-from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, Cause, OutcomeKind, UpdateSource
 from fleetsim.request.machine import new_track, step
 from fleetsim.request.records import Phase
@@ -43,9 +42,8 @@ from fleetsim.request.signals import (
     SendFailed,
 )
 from fleetsim.request.track import Now, Rules, Timer
-from tests.request.steps import START, Hand, record, status, task
+from tests.request.steps import START, C, Hand, I, S, W, record, status, task
 
-W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
 RULES = Rules()
 
 
@@ -154,12 +152,10 @@ def test_an_open_question_is_remembered_at_half_its_life_once() -> None:
 
 def test_a_question_reopened_after_its_reminder_is_not_remembered_twice() -> None:
     before = bound().hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
-    assert before.track.asking.question is not None
     kept = replace(before.track.record, phase=Phase.ACCEPTED)
     late = Now(0.0, START + timedelta(hours=20))
     hand = Hand(track=new_track(kept, late))
-    hand.track, _ = step(hand.track, Recovered(question=before.track.asking.question), late, RULES)
-    assert hand.track.asking.question is not None
+    hand.track, _ = step(hand.track, Recovered(question=before.question), late, RULES)
     assert hand.due(Timer.REMINDER) is None
     assert hand.track.timers[Timer.QUESTION] == pytest.approx(4 * 3600)
 
@@ -215,8 +211,7 @@ def test_a_clock_that_jumped_over_a_restart_neither_ends_a_request_at_once_nor_m
 def answered_at_the_crash() -> Hand:
     """A hub that starts again with an answer that may have reached the agent."""
     before = bound().hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
-    assert before.track.asking.question is not None
-    question = before.track.asking.question
+    question = before.question
     hand = Hand(track=new_track(before.track.record, Now(0.0, START)))
     hand.tell(Recovered(question=question, answer=Answer(question_id=question.question_id, text="main")))
     assert not hand.asked_for(Resume)

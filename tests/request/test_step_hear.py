@@ -30,15 +30,7 @@ from fleetsim.request.signals import (
     TurnedAway,
 )
 from fleetsim.request.track import Now, Rules, Timer, how_it_stands
-from tests.request.steps import START, Hand, chunk, message, published, record, status, task
-
-W, C, F, S, I = (  # noqa: E741
-    TaskState.WORKING,
-    TaskState.COMPLETED,
-    TaskState.FAILED,
-    TaskState.SUBMITTED,
-    TaskState.INPUT_REQUIRED,
-)
+from tests.request.steps import START, C, F, Hand, S, W, chunk, message, published, record, status, task
 
 
 def of(kept: RequestRecord, rules: Rules | None = None, *, jitter: float = 0.5, mono: float = 0.0) -> Hand:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from fleetsim.model.asking import key_of
 from fleetsim.model.errors import ConnectionLost
-from fleetsim.model.task import DataPart, Task, TaskState, TaskStatus
+from fleetsim.model.task import DataPart, Task, TaskStatus
 from fleetsim.model.work import Answer, QuestionKind, UpdateSource
 from fleetsim.request.machine import new_track
 from fleetsim.request.signals import (
@@ -23,9 +23,8 @@ from fleetsim.request.signals import (
     Save,
 )
 from fleetsim.request.track import Now, Timer
-from tests.request.steps import START, Hand, message, record, status, task
+from tests.request.steps import START, Hand, I, S, W, message, record, status, task
 
-W, S, I = TaskState.WORKING, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
 WHICH = task(I, said="which?", said_id="q1")
 SURE = task(I, said="sure?", said_id="q2")
 
@@ -42,8 +41,7 @@ def asking(seen: Task = WHICH) -> Hand:
 
 
 def answer(hand: Hand) -> Hand:
-    assert hand.track.asking.question is not None
-    return hand.tell(Answered(answer=Answer(question_id=hand.track.asking.question.question_id, text="main")))
+    return hand.tell(Answered(answer=Answer(question_id=hand.question.question_id, text="main")))
 
 
 def test_a_question_says_who_asks_what_and_until_when() -> None:
@@ -124,8 +122,7 @@ def test_a_question_the_agent_dropped_gives_the_request_its_time_back() -> None:
 
 
 def test_a_task_that_is_only_accepted_again_has_not_gone_on_from_its_question() -> None:
-    hand = asking().at(100.0).hear(task(S), UpdateSource.POLL)
-    assert hand.track.asking.question is not None
+    assert asking().at(100.0).hear(task(S), UpdateSource.POLL).question
 
 
 def test_a_question_at_the_end_of_a_limit_the_caller_set_leaves_no_time_at_all() -> None:
@@ -137,8 +134,7 @@ def test_a_question_at_the_end_of_a_limit_the_caller_set_leaves_no_time_at_all()
 
 def test_the_reply_to_a_cancel_does_not_clear_up_whether_an_answer_arrived() -> None:
     before = asking()
-    assert before.track.asking.question is not None
-    question = before.track.asking.question
+    question = before.question
     hand = Hand(track=new_track(before.track.record, Now(20.0, START))).at(20.0)
     hand.tell(Recovered(question=question, answer=Answer(question_id=question.question_id, text="main")))
     hand.tell(CancelReplied(task=WHICH, began=20.0))

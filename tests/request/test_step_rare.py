@@ -13,7 +13,6 @@ from fleetsim.model.errors import (
     Unreachable,
     WireError,
 )
-from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, Decision, OutcomeKind, UpdateSource
 from fleetsim.request.machine import new_track
 from fleetsim.request.records import Phase
@@ -32,9 +31,7 @@ from fleetsim.request.signals import (
     SendFailed,
 )
 from fleetsim.request.track import Now, Timer
-from tests.request.steps import START, Hand, record, status, task
-
-W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
+from tests.request.steps import START, C, Hand, I, S, W, record, status, task
 
 
 def bound() -> Hand:
@@ -76,8 +73,7 @@ def test_a_question_is_withdrawn_as_soon_as_its_task_is_known_to_have_ended() ->
 @pytest.mark.parametrize("error", [InvalidParams("it is over"), Unreachable("down")])
 def test_an_answer_that_fails_because_the_task_ended_meanwhile_leaves_its_end_as_it_is(error: FleetsimError) -> None:
     hand = asking()
-    assert hand.track.asking.question is not None
-    hand.tell(Answered(answer=Answer(question_id=hand.track.asking.question.question_id, text="main")))
+    hand.tell(Answered(answer=Answer(question_id=hand.question.question_id, text="main")))
     assert hand.asked_for(Resume)
     hand.hear(status(C, final=True), UpdateSource.PUSH).tell(ResumeFailed(error=error))
     assert not hand.wait(10).asked_for(Resume)
@@ -108,8 +104,7 @@ def test_a_late_webhook_does_not_reopen_a_question_that_the_agent_went_on_from()
 
 def test_a_late_webhook_does_not_reopen_a_question_that_another_one_replaced() -> None:
     hand = asking().hear(task(I, said="sure?", said_id="q2"), UpdateSource.POLL)
-    assert hand.track.asking.question is not None
-    answer = Answer(question_id=hand.track.asking.question.question_id, text="yes")
+    answer = Answer(question_id=hand.question.question_id, text="yes")
     hand.tell(Answered(answer=answer)).tell(Resumed(reply=task(W), began=hand.mono))
     hand.hear(status(I, "which?", said_id="q1"), UpdateSource.PUSH)
     assert not hand.asked_for(Ask)
@@ -135,8 +130,7 @@ def test_after_a_restart_a_late_webhook_does_not_reopen_the_question_the_record_
 
 def test_a_rejected_question_is_not_asked_again_while_its_task_is_being_cancelled() -> None:
     hand = asking()
-    assert hand.track.asking.question is not None
-    no = Answer(question_id=hand.track.asking.question.question_id, text="", decision=Decision.REJECT)
+    no = Answer(question_id=hand.question.question_id, text="", decision=Decision.REJECT)
     hand.tell(Answered(answer=no)).hear(status(I, "which?", said_id="q1"), UpdateSource.PUSH)
     assert not hand.asked_for(Ask)
     hand.mono += 1.0
@@ -146,8 +140,7 @@ def test_a_rejected_question_is_not_asked_again_while_its_task_is_being_cancelle
 
 def test_a_rejection_under_way_at_the_crash_cancels_and_is_never_sent_as_an_answer() -> None:
     before = asking()
-    assert before.track.asking.question is not None
-    question = before.track.asking.question
+    question = before.question
     hand = Hand(track=new_track(before.track.record, Now(0.0, START)))
     no = Answer(question_id=question.question_id, text="", decision=Decision.REJECT)
     hand.tell(Recovered(question=question, answer=no))

@@ -26,9 +26,8 @@ from fleetsim.request.signals import (
     Send,
 )
 from fleetsim.request.track import Now, Rules, Timer
-from tests.request.steps import START, Hand, record, status, task
+from tests.request.steps import START, C, Hand, I, S, W, record, status, task
 
-W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
 WHICH = task(I, said="which?", said_id="q1")
 GONE = "quinn is not in the fleet"
 
@@ -53,11 +52,6 @@ def again(
 
 def asking() -> Hand:
     return Hand.sent().tell(Replied(reply=task(S), began=0.0)).at(10.0).hear(WHICH, UpdateSource.POLL)
-
-
-def question_of(hand: Hand) -> Question:
-    assert hand.track.asking.question is not None
-    return hand.track.asking.question
 
 
 def answer_to(question: Question, decision: Decision = Decision.ANSWER) -> Answer:
@@ -120,7 +114,7 @@ def test_a_wish_to_cancel_is_told_again_after_a_restart() -> None:
 
 def test_a_question_that_was_open_is_open_again_and_the_agent_is_not_at_its_turn() -> None:
     before = asking()
-    question = question_of(before)
+    question = before.question
     hand = again(before.track.record, question=question, after_s=3_000.0)
     assert hand.effects == ()
     assert hand.track.asking.question == question
@@ -136,7 +130,7 @@ def test_a_question_that_was_open_is_open_again_and_the_agent_is_not_at_its_turn
 def test_a_question_lives_on_for_what_is_left_of_its_life(after_s: float, left: float, half: float | None) -> None:
     before = asking()
     now = Now(7.0, START + timedelta(seconds=after_s))
-    track, _ = step(new_track(before.track.record, now), Recovered(question=question_of(before)), now, Rules())
+    track, _ = step(new_track(before.track.record, now), Recovered(question=before.question), now, Rules())
     assert track.asking.question is not None
     assert track.timers[Timer.QUESTION] == 7.0 + left
     assert track.timers.get(Timer.REMINDER) == (None if half is None else 7.0 + half)
@@ -144,12 +138,11 @@ def test_a_question_lives_on_for_what_is_left_of_its_life(after_s: float, left: 
 
 def test_a_question_whose_task_moved_on_before_the_restart_is_withdrawn_by_whatever_it_asks_next() -> None:
     before = asking()
-    hand = again(replace(before.track.record, task=task(W)), question=question_of(before), after_s=20.0)
-    assert hand.track.asking.question is not None
+    hand = again(replace(before.track.record, task=task(W)), question=before.question, after_s=20.0)
     assert hand.track.asking.key == ""
     hand.hear(WHICH, UpdateSource.POLL)
     assert hand.asked_for(ResolveQuestion) == [
-        ResolveQuestion(question_id=question_of(before).question_id, state="withdrawn")
+        ResolveQuestion(question_id=before.question.question_id, state="withdrawn")
     ]
     assert len(hand.asked_for(Ask)) == 1
 
@@ -159,7 +152,7 @@ def test_a_question_whose_task_moved_on_before_the_restart_is_withdrawn_by_whate
 
 def in_doubt(kept: RequestRecord | None = None) -> Hand:
     before = asking()
-    question = question_of(before)
+    question = before.question
     return again(kept or before.track.record, question=question, answer=answer_to(question), after_s=20.0)
 
 
@@ -173,7 +166,7 @@ def test_an_answer_in_doubt_has_the_task_looked_at_now_and_nothing_sent() -> Non
 def test_an_answer_to_what_the_task_does_not_wait_for_any_more_is_settled(held: Task) -> None:
     hand = in_doubt(bound(held))
     assert hand.asked_for(ResolveQuestion) == [
-        ResolveQuestion(question_id=question_of(asking()).question_id, state="delivered")
+        ResolveQuestion(question_id=asking().question.question_id, state="delivered")
     ]
     assert (hand.track.asking.answer, hand.track.asking.doubt) == (None, False)
 
@@ -208,7 +201,7 @@ def test_what_nobody_can_be_asked_about_ends_as_what_it_was(
 
 def test_an_open_question_nobody_can_be_told_the_answer_of_is_withdrawn() -> None:
     before = asking()
-    question = question_of(before)
+    question = before.question
     hand = again(before.track.record, question=question, uncallable=GONE, after_s=20.0)
     assert hand.asked_for(ResolveQuestion) == [ResolveQuestion(question_id=question.question_id, state="withdrawn")]
     told = again(before.track.record, question=question, answer=answer_to(question), uncallable=GONE, after_s=20.0)
@@ -246,8 +239,8 @@ def test_work_in_a_webhook_that_outran_the_reply_expires_as_a_task_at_the_limit(
 def test_an_answer_leaves_the_time_that_was_left_when_it_was_asked_and_a_minute_at_least() -> None:
     hand = asking()
     hand.at(3_590.0)
-    early = hand.tell(Answered(answer=answer_to(question_of(hand))))
+    early = hand.tell(Answered(answer=answer_to(hand.question)))
     assert (early.track.timers[Timer.DEADLINE], early.track.asking.question) == (3_590.0 + 3_590.0, None)
     late = Hand.sent().tell(Replied(reply=task(S), began=0.0)).at(3_590.0).hear(WHICH, UpdateSource.POLL)
-    late.at(5_000.0).tell(Answered(answer=answer_to(question_of(late))))
+    late.at(5_000.0).tell(Answered(answer=answer_to(late.question)))
     assert late.track.timers[Timer.DEADLINE] == 5_060.0

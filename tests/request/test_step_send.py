@@ -39,9 +39,7 @@ from fleetsim.request.signals import (
     StreamEnded,
 )
 from fleetsim.request.track import Now, Timer, how_it_stands
-from tests.request.steps import START, Hand, message, published, record, status, task
-
-W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
+from tests.request.steps import START, C, Hand, I, W, message, published, record, status, task
 
 
 def of(kept: RequestRecord, *, left: bool = True) -> Hand:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from fleetsim.model.errors import ConnectionLost, TimedOut, Unreachable
 from fleetsim.model.event import Snapshot, StatusUpdate, TaskEvent
-from fleetsim.model.task import Task, TaskState
+from fleetsim.model.task import Task
 from fleetsim.model.work import Answer, Outcome, UpdateSource
 from fleetsim.request.machine import new_track, step
 from fleetsim.request.records import RequestRecord
@@ -43,18 +43,10 @@ from fleetsim.request.signals import (
     Subscribe,
 )
 from fleetsim.request.track import Now, Rules, TaskUpdate
-from tests.request.steps import NEVER, START, chunk, record, status, task, wake_of
+from tests.request.steps import NEVER, START, C, F, I, S, W, chunk, record, status, task, wake_of
 from tests.scale import scaled
 
 pytestmark = pytest.mark.slow
-
-W, C, F, I, S = (  # noqa: E741
-    TaskState.WORKING,
-    TaskState.COMPLETED,
-    TaskState.FAILED,
-    TaskState.INPUT_REQUIRED,
-    TaskState.SUBMITTED,
-)
 
 
 class Storm:

@@ -51,15 +51,8 @@ from fleetsim.request.signals import (
     Subscribe,
 )
 from fleetsim.request.track import Now, Rules, Timer
-from tests.request.steps import START, Hand, chunk, record, status, task, wake_of
+from tests.request.steps import START, C, F, Hand, I, W, chunk, record, status, task, wake_of
 
-W, C, F, S, I = (  # noqa: E741
-    TaskState.WORKING,
-    TaskState.COMPLETED,
-    TaskState.FAILED,
-    TaskState.SUBMITTED,
-    TaskState.INPUT_REQUIRED,
-)
 TOO_LARGE = LimitReached("a.example: the body is larger than 1048576 bytes")
 UNCHANGING: list[tuple[FleetsimError, OutcomeKind, Blame]] = [
     (TOO_LARGE, OutcomeKind.PROTOCOL_ERROR, Blame.AGENT),
@@ -196,8 +189,7 @@ def test_an_open_question_keeps_the_request_and_its_answer_may_end_it() -> None:
     while look(hand, MethodNotFound()):
         pass
     assert not hand.outcomes
-    assert hand.track.asking.question is not None
-    hand.tell(Answered(answer=Answer(question_id=hand.track.asking.question.question_id, text="main")))
+    hand.tell(Answered(answer=Answer(question_id=hand.question.question_id, text="main")))
     assert not hand.outcomes
     hand.tell(Resumed(reply=task(W), began=hand.mono))
     assert [o.kind for o in hand.outcomes] == [OutcomeKind.LOST]
@@ -310,8 +302,7 @@ def test_after_an_answer_the_next_looks_are_soon_again() -> None:
     hand = bound()
     looks(hand, 300)
     hand.wait(40).hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
-    assert hand.track.asking.question is not None
-    hand.tell(Answered(answer=Answer(question_id=hand.track.asking.question.question_id, text="main")))
+    hand.tell(Answered(answer=Answer(question_id=hand.question.question_id, text="main")))
     hand.tell(Resumed(reply=task(W), began=hand.mono))
     answered = hand.mono
     assert len(looks(hand, answered + 10)) >= 3
@@ -358,8 +349,7 @@ def test_a_limit_the_caller_set_stands_still_while_a_question_is_open_and_is_not
     hand = limited().tell(Replied(reply=task(W), began=0.0)).wait(4.0)
     hand.hear(task(I, said="which?", said_id="q1"), UpdateSource.REPLY)
     hand.wait(100)
-    assert hand.track.asking.question is not None
-    hand.tell(Answered(answer=Answer(question_id=hand.track.asking.question.question_id, text="main")))
+    hand.tell(Answered(answer=Answer(question_id=hand.question.question_id, text="main")))
     hand.tell(Resumed(reply=task(W), began=hand.mono)).wait(0.9)
     assert not hand.outcomes
     hand.wait(0.2)
