@@ -286,132 +286,87 @@ def _absent_too(lacks: Mapping[str, Absent], operations: tuple[str, ...]) -> Map
     return {op: lacks[of] for op, of in BY_OTHER_MEANS.items() if of in lacks and op in operations}
 
 
+def _served(
+    server: Env,
+    title: str,
+    absent: Mapping[str, Absent] | None = None,
+    *,
+    name: str = "",
+    words: tuple[str, ...] = (),
+    client_words: tuple[str, ...] = (),
+) -> Lane:
+    """A lane of our client; ``name`` tells apart the lanes of one server."""
+    return Lane(
+        name=f"fleetsim-{name or server.name}",
+        title=title,
+        server=server,
+        client=OURS,
+        server_words=words,
+        client_words=client_words,
+        bearer=server is SELECTOOLS,
+        operations=(*OUR_CLIENT, "wrong-key") if server is SELECTOOLS else OUR_CLIENT,
+        absent=absent or {},
+    )
+
+
 LANES_A: tuple[Lane, ...] = (
-    Lane(
-        name="fleetsim-py03",
-        title="a2a-sdk 0.3.26",
-        server=PY03,
-        client=OURS,
-        operations=OUR_CLIENT,
-        absent={"list": NO_LIST_03, "snapshot": NO_SNAPSHOT_PY03, "webhook-cancel": NO_CANCEL_HOOK_PY03},
+    _served(
+        PY03,
+        "a2a-sdk 0.3.26",
+        {"list": NO_LIST_03, "snapshot": NO_SNAPSHOT_PY03, "webhook-cancel": NO_CANCEL_HOOK_PY03},
     ),
-    Lane(name="fleetsim-py10", title="a2a-sdk 1.3.0", server=PY10, client=OURS, operations=OUR_CLIENT),
-    Lane(
-        name="fleetsim-py10-on-0.3",
-        title="a2a-sdk 1.3.0 on 0.3",
-        server=PY10,
-        client=OURS,
-        server_words=("--both",),
+    _served(PY10, "a2a-sdk 1.3.0"),
+    _served(
+        PY10,
+        "a2a-sdk 1.3.0 on 0.3",
+        {"list": NO_LIST_03},
+        name="py10-on-0.3",
+        words=("--both",),
         client_words=("0.3",),
-        operations=OUR_CLIENT,
-        absent={"list": NO_LIST_03},
     ),
-    Lane(
-        name="fleetsim-py03-http",
-        title="a2a-sdk 0.3.26 over HTTP+JSON",
-        server=PY03,
-        client=OURS,
-        server_words=("--http",),
-        operations=OUR_CLIENT,
-        absent={
+    _served(
+        PY03,
+        "a2a-sdk 0.3.26 over HTTP+JSON",
+        {
             **_all(Absent("over HTTP+JSON the server of a2a-sdk 0.3.26 lacks it"), "list", "push-list", "push-delete"),
             "resubscribe-unknown": Absent("over HTTP+JSON the server of a2a-sdk 0.3.26 breaks the connection"),
             "snapshot": NO_SNAPSHOT_PY03,
             "webhook-cancel": NO_CANCEL_HOOK_PY03,
         },
+        name="py03-http",
+        words=("--http",),
     ),
-    Lane(
-        name="fleetsim-py10-http",
-        title="a2a-sdk 1.3.0 over HTTP+JSON",
-        server=PY10,
-        client=OURS,
-        server_words=("--http",),
-        operations=OUR_CLIENT,
-    ),
-    Lane(
-        name="fleetsim-py10-http-on-0.3",
-        title="a2a-sdk 1.3.0 over HTTP+JSON on 0.3",
-        server=PY10,
-        client=OURS,
-        server_words=("--both", "--http"),
-        client_words=("0.3+http",),
-        operations=OUR_CLIENT,
-        absent={
+    _served(PY10, "a2a-sdk 1.3.0 over HTTP+JSON", name="py10-http", words=("--http",)),
+    _served(
+        PY10,
+        "a2a-sdk 1.3.0 over HTTP+JSON on 0.3",
+        {
             **_all(Absent("over HTTP+JSON the server of a2a-sdk 1.3.0 has no such path of 0.3"), "list", "push-delete"),
             "resubscribe-unknown": Absent("over HTTP+JSON the server of a2a-sdk 1.3.0 breaks the connection"),
         },
+        name="py10-http-on-0.3",
+        words=("--both", "--http"),
+        client_words=("0.3+http",),
     ),
-    Lane(
-        name="fleetsim-a2akit",
-        title="a2akit 0.0.32",
-        server=A2AKIT,
-        client=OURS,
-        operations=OUR_CLIENT,
-        absent={
+    _served(
+        A2AKIT,
+        "a2akit 0.0.32",
+        {
             "cost": Absent("over HTTP+JSON the server of a2akit 0.0.32 tells no cost"),
             "extended-card": Absent("over HTTP+JSON the server of a2akit 0.0.32 has no extended card"),
         },
     ),
-    Lane(
-        name="fleetsim-js03",
-        title="@a2a-js/sdk 0.3.14",
-        server=JS03,
-        client=OURS,
-        operations=OUR_CLIENT,
-        absent={"list": NO_LIST_03},
-    ),
-    Lane(
-        name="fleetsim-js10",
-        title="@a2a-js/sdk 1.3.0",
-        server=JS10,
-        client=OURS,
-        operations=OUR_CLIENT,
-        absent={"cancel-again": CANCEL_TWICE_JS10},
-    ),
-    Lane(
-        name="fleetsim-selectools",
-        title="selectools 1.3.0",
-        server=SELECTOOLS,
-        client=OURS,
-        bearer=True,
-        operations=(*OUR_CLIENT, "wrong-key"),
-        absent=SELECTOOLS_SERVER,
-    ),
-    Lane(
-        name="fleetsim-fasta2a",
-        title="fasta2a 2.1.1",
-        server=FASTA2A,
-        client=OURS,
-        operations=OUR_CLIENT,
-        absent={**FASTA2A_BOTH, "list": Absent("ListTasks is answered -32004", MIXTURE)},
-    ),
-    Lane(
-        name="fleetsim-fasta2a06",
-        title="fasta2a 0.6.1",
-        server=FASTA2A06,
-        client=OURS,
-        operations=OUR_CLIENT,
-        absent={**FASTA2A_BOTH, **FASTA2A06_STREAMS, "list": NO_LIST_03},
-    ),
-    *(
-        Lane(
-            name=f"fleetsim-{framework.env.name}",
-            title=framework.title,
-            server=framework.env,
-            client=OURS,
-            server_words=framework.words,
-            operations=OUR_CLIENT,
-            absent=framework.server,
-        )
-        for framework in FRAMEWORKS
-    ),
-    Lane(
-        name="fleetsim-agentframework-as-shown",
-        title="agent-framework 1.23.0, a card without version",
-        server=AGENTFRAMEWORK,
-        client=OURS,
-        operations=OUR_CLIENT,
-        absent=FRAMEWORKS[2].server,
+    _served(JS03, "@a2a-js/sdk 0.3.14", {"list": NO_LIST_03}),
+    _served(JS10, "@a2a-js/sdk 1.3.0", {"cancel-again": CANCEL_TWICE_JS10}),
+    _served(SELECTOOLS, "selectools 1.3.0", SELECTOOLS_SERVER),
+    _served(FASTA2A, "fasta2a 2.1.1", {**FASTA2A_BOTH, "list": Absent("ListTasks is answered -32004", MIXTURE)}),
+    _served(FASTA2A06, "fasta2a 0.6.1", {**FASTA2A_BOTH, **FASTA2A06_STREAMS, "list": NO_LIST_03}),
+    *(_served(framework.env, framework.title, framework.server, words=framework.words) for framework in FRAMEWORKS),
+    _served(
+        AGENTFRAMEWORK,
+        "agent-framework 1.23.0, a card without version",
+        FRAMEWORKS[2].server,
+        name="agentframework-as-shown",
     ),
 )
 """Released servers, driven by our client."""
@@ -513,139 +468,75 @@ LANES_D: tuple[Lane, ...] = (
 )
 """Released servers, behind a running hub and the command line."""
 
+
+def _driving(
+    client: Env,
+    title: str,
+    absent: Mapping[str, Absent] | None = None,
+    *more: str,
+    name: str = "",
+    words: tuple[str, ...] = (),
+    operations: tuple[str, ...] = COMMON,
+) -> Lane:
+    """A lane of our agent; ``name`` tells apart the lanes of one client, and ``more`` are further operations."""
+    late = ("webhook-late",) if "webhook" in operations else ()
+    return Lane(
+        name=f"{name or client.name}-fleetsim",
+        title=title,
+        server=OURS,
+        client=client,
+        client_words=words,
+        bearer=True,
+        operations=(*operations, "wrong-key", *late, *more),
+        absent=absent or {},
+    )
+
+
 LANES_B: tuple[Lane, ...] = (
-    Lane(
-        name="py03-fleetsim",
-        title="a2a-sdk 0.3.26",
-        server=OURS,
-        client=PY03,
-        operations=(*COMMON, "wrong-key", "webhook-late", "legacy"),
-        bearer=True,
-        absent={"list": NO_LIST_03, **_lacks("a2a-sdk 0.3.26", "push-list", "push-delete")},
+    _driving(
+        PY03, "a2a-sdk 0.3.26", {"list": NO_LIST_03, **_lacks("a2a-sdk 0.3.26", "push-list", "push-delete")}, "legacy"
     ),
-    Lane(
-        name="py10-fleetsim",
-        title="a2a-sdk 1.3.0",
-        server=OURS,
-        client=PY10,
-        operations=(*COMMON, "wrong-key", "webhook-late"),
-        bearer=True,
+    _driving(PY10, "a2a-sdk 1.3.0"),
+    _driving(PY10, "a2a-sdk 1.3.0 on 0.3", {"list": NO_LIST_03}, name="py10-on-0.3", words=("0.3",)),
+    _driving(
+        PY03,
+        "a2a-sdk 0.3.26 over HTTP+JSON",
+        _lacks("a2a-sdk 0.3.26", "list", "push-list", "push-delete"),
+        name="py03-http",
+        words=(REST,),
     ),
-    Lane(
-        name="py10-on-0.3-fleetsim",
-        title="a2a-sdk 1.3.0 on 0.3",
-        server=OURS,
-        client=PY10,
-        client_words=("0.3",),
-        operations=(*COMMON, "wrong-key", "webhook-late"),
-        bearer=True,
-        absent={"list": NO_LIST_03},
+    _driving(PY10, "a2a-sdk 1.3.0 over HTTP+JSON", name="py10-http", words=("any", REST)),
+    _driving(
+        PY10,
+        "a2a-sdk 1.3.0 over HTTP+JSON on 0.3",
+        _lacks("a2a-sdk 1.3.0 on 0.3", "list", "push-list", "push-delete"),
+        name="py10-http-on-0.3",
+        words=("0.3", REST),
     ),
-    Lane(
-        name="py03-http-fleetsim",
-        title="a2a-sdk 0.3.26 over HTTP+JSON",
-        server=OURS,
-        client=PY03,
-        client_words=(REST,),
-        operations=(*COMMON, "wrong-key", "webhook-late"),
-        bearer=True,
-        absent=_lacks("a2a-sdk 0.3.26", "list", "push-list", "push-delete"),
+    _driving(A2AKIT, "a2akit 0.0.32"),
+    _driving(
+        JS02,
+        "@a2a-js/sdk 0.2.5",
+        {"list": NO_LIST_03, **_lacks("@a2a-js/sdk 0.2.5", "push-list", "push-delete", "extended-card")},
     ),
-    Lane(
-        name="py10-http-fleetsim",
-        title="a2a-sdk 1.3.0 over HTTP+JSON",
-        server=OURS,
-        client=PY10,
-        client_words=("any", REST),
-        operations=(*COMMON, "wrong-key", "webhook-late"),
-        bearer=True,
-    ),
-    Lane(
-        name="py10-http-on-0.3-fleetsim",
-        title="a2a-sdk 1.3.0 over HTTP+JSON on 0.3",
-        server=OURS,
-        client=PY10,
-        client_words=("0.3", REST),
-        operations=(*COMMON, "wrong-key", "webhook-late"),
-        bearer=True,
-        absent=_lacks("a2a-sdk 1.3.0 on 0.3", "list", "push-list", "push-delete"),
-    ),
-    Lane(
-        name="a2akit-fleetsim",
-        title="a2akit 0.0.32",
-        server=OURS,
-        client=A2AKIT,
-        operations=(*COMMON, "wrong-key", "webhook-late"),
-        bearer=True,
-    ),
-    Lane(
-        name="js02-fleetsim",
-        title="@a2a-js/sdk 0.2.5",
-        server=OURS,
-        client=JS02,
-        operations=(*COMMON, "wrong-key", "webhook-late"),
-        bearer=True,
-        absent={
-            "list": NO_LIST_03,
-            **_lacks("@a2a-js/sdk 0.2.5", "push-list", "push-delete", "extended-card"),
-        },
-    ),
-    Lane(
-        name="js03-fleetsim",
-        title="@a2a-js/sdk 0.3.14",
-        server=OURS,
-        client=JS03,
-        operations=(*COMMON, "wrong-key", "webhook-late", "legacy"),
-        bearer=True,
-        absent={"list": NO_LIST_03},
-    ),
-    Lane(
-        name="js10-fleetsim",
-        title="@a2a-js/sdk 1.3.0",
-        server=OURS,
-        client=JS10,
-        operations=(*COMMON, "wrong-key", "webhook-late"),
-        bearer=True,
-    ),
-    Lane(
-        name="js10-on-0.3-fleetsim",
-        title="@a2a-js/sdk 1.3.0 on 0.3",
-        server=OURS,
-        client=JS10,
-        client_words=("0.3",),
-        operations=(*COMMON, "wrong-key", "webhook-late"),
-        bearer=True,
-        absent={"list": NO_LIST_03},
-    ),
-    Lane(
-        name="selectools-fleetsim",
-        title="selectools 1.3.0",
-        server=OURS,
-        client=SELECTOOLS,
-        bearer=True,
-        operations=(*COMMON, "wrong-key", "webhook-late", "discover-sync", "send-sync"),
-        absent={
+    _driving(JS03, "@a2a-js/sdk 0.3.14", {"list": NO_LIST_03}, "legacy"),
+    _driving(JS10, "@a2a-js/sdk 1.3.0"),
+    _driving(JS10, "@a2a-js/sdk 1.3.0 on 0.3", {"list": NO_LIST_03}, name="js10-on-0.3", words=("0.3",)),
+    _driving(
+        SELECTOOLS,
+        "selectools 1.3.0",
+        {
             **_lacks("selectools 1.3.0", *STREAMS, *PUSH, "webhook-late", "ask", "cancel", "cancel-again"),
             **_lacks("selectools 1.3.0", "finished-task", "list", "extended-card"),
         },
+        "discover-sync",
+        "send-sync",
     ),
 )
 """Released clients, driving our agent."""
 
 LANES_F: tuple[Lane, ...] = tuple(
-    Lane(
-        name=f"{framework.env.name}-fleetsim",
-        title=framework.title,
-        server=OURS,
-        client=framework.env,
-        operations=(
-            *framework.operations,
-            "wrong-key",
-            *(("webhook-late",) if "webhook" in framework.operations else ()),
-        ),
-        bearer=True,
-        absent=framework.client,
-    )
+    _driving(framework.env, framework.title, framework.client, operations=framework.operations)
     for framework in FRAMEWORKS
 )
 """Clients of frameworks, driving our agent."""

@@ -64,57 +64,31 @@ LATE_OFFSETS = (900, 1100, 1400)
 
 
 def _send() -> tuple[Row, ...]:
-    plain = [
-        Row(name="send-latency", what="0.1 to 0.4 s of distance", fault="-", expected=EVERYWHERE),
-        Row(
-            name="send-refused",
-            what="nobody listens",
-            fault="F-01",
-            expected=dict.fromkeys(ALL, UNDELIVERABLE),
-        ),
-        Row(name="send-refused-once", what="nobody listens, then somebody does", fault="F-01", expected=EVERYWHERE),
-        Row(
-            name="send-request-lost",
-            what="reset before the request arrives",
-            fault="F-03",
-            expected=dict.fromkeys(ALL, NOTHING_RAN),
-        ),
-        Row(name="send-reset-head", what="reset before the reply's head", fault="F-03", expected=FOUND),
-        Row(name="send-silence", what="silence instead of the reply", fault="F-02", expected=SILENT),
-        Row(name="send-silence-inside", what="silence after 40 bytes of the reply", fault="F-02", expected=SILENT),
-        Row(name="send-gateway", what="the reply becomes a gateway's 502 page", fault="F-03", expected=FOUND),
-        Row(
-            name="send-500-then-200",
-            what="500, and 200 had it been sent again",
-            fault="F-04",
-            expected=dict.fromkeys(ALL, NOTHING_RAN),
-        ),
-        Row(name="send-503-then-200", what="503 with Retry-After, then 200", fault="F-04", expected=EVERYWHERE),
-        Row(name="send-429-then-200", what="429, then 200", fault="F-04", expected=EVERYWHERE),
-        Row(
-            name="send-html",
-            what="200 with a page of HTML, from in between",
-            fault="F-05",
-            expected=dict.fromkeys(ALL, NO_AGENT),
-        ),
+    def row(name: str, what: str, fault: str, expected: Mapping[str, str] | str = EVERYWHERE) -> Row:
+        expected = dict.fromkeys(ALL, expected) if isinstance(expected, str) else expected
+        return Row(name=f"send-{name}", what=what, fault=fault, expected=expected)
+
+    rows = [
+        row("latency", "0.1 to 0.4 s of distance", "-"),
+        row("refused", "nobody listens", "F-01", UNDELIVERABLE),
+        row("refused-once", "nobody listens, then somebody does", "F-01"),
+        row("request-lost", "reset before the request arrives", "F-03", NOTHING_RAN),
+        row("reset-head", "reset before the reply's head", "F-03", FOUND),
+        row("silence", "silence instead of the reply", "F-02", SILENT),
+        row("silence-inside", "silence after 40 bytes of the reply", "F-02", SILENT),
+        row("gateway", "the reply becomes a gateway's 502 page", "F-03", FOUND),
+        row("500-then-200", "500, and 200 had it been sent again", "F-04", NOTHING_RAN),
+        row("503-then-200", "503 with Retry-After, then 200", "F-04"),
+        row("429-then-200", "429, then 200", "F-04"),
+        row("html", "200 with a page of HTML, from in between", "F-05", NO_AGENT),
     ]
     for at in REPLY_OFFSETS:
-        plain += [
-            Row(name=f"send-reset-{at}", what=f"reset at byte {at} of the reply", fault="F-03", expected=FOUND),
-            Row(
-                name=f"send-half-close-{at}",
-                what=f"half-close at byte {at} of the reply, its length promised",
-                fault="F-03",
-                expected=FOUND,
-            ),
-            Row(
-                name=f"send-cut-{at}",
-                what=f"the reply ends cleanly at byte {at}",
-                fault="F-05",
-                expected=dict.fromkeys(ALL, NO_PROTOCOL),
-            ),
+        rows += [
+            row(f"reset-{at}", f"reset at byte {at} of the reply", "F-03", FOUND),
+            row(f"half-close-{at}", f"half-close at byte {at} of the reply, its length promised", "F-03", FOUND),
+            row(f"cut-{at}", f"the reply ends cleanly at byte {at}", "F-05", NO_PROTOCOL),
         ]
-    return tuple(plain)
+    return tuple(rows)
 
 
 def _poll() -> tuple[Row, ...]:
