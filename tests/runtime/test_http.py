@@ -299,27 +299,6 @@ async def test_lines_may_end_without_a_carriage_return(transport: Transport) -> 
         assert (reply.body, reply.headers["x-empty"]) == (b"ok", "")
 
 
-async def test_a_response_that_nobody_reads_holds_its_sender_back(transport: Transport) -> None:
-    sent, piece = 0, b"x" * 65_536
-
-    async def handler(peer: Peer) -> None:
-        nonlocal sent
-        await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (1_024 * len(piece)))
-        for _ in range(1_024):
-            await peer.send(piece)
-            sent += 1
-
-    async with raw_server(handler) as server:
-        wide = Request(method="POST", url=server.url, limits=replace(PATIENT, body_bytes_max=1_024 * len(piece)))
-        async with transport.open(wide) as response:
-            before = -1
-            while before < sent:
-                before = sent
-                await asyncio.sleep(0.2)
-            assert sent < 1_024
-            assert sum([len(piece) async for piece in response.chunks]) == 1_024 * len(piece)
-
-
 # -- connections -------------------------------------------------------------------------------------------------
 
 

@@ -180,11 +180,6 @@ async def test_a_stream_is_decoded_as_our_own_reader_does_and_counted_first(libr
             await events(as_transport(line(library, pieces=STREAM, **kind)), limits)
 
 
-async def test_a_url_that_is_none_is_unreachable(library: Any) -> None:
-    with pytest.raises(Unreachable):
-        await as_transport(line(library)).exchange(get("http://h:x/"))
-
-
 @pytest.mark.parametrize(
     ("limits", "at", "says"),
     [

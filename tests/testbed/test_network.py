@@ -175,25 +175,6 @@ async def test_an_application_sees_a_caller_that_gives_up_before_the_reply(netwo
     assert heard == [(4.0, "http.disconnect")]
 
 
-async def test_an_application_that_raises_half_way_loses_the_connection(network: MemoryNetwork) -> None:
-    async def dies(request: WebRequest) -> Response:
-        async def chunks() -> AsyncIterator[bytes]:
-            yield b"half"
-            await asyncio.sleep(1)
-            raise ValueError("bang")
-
-        return StreamingResponse(chunks())
-
-    network.mount(AGENT, app_of(dies))
-    async with network, network.open(get()) as incoming:
-        assert await anext(incoming.chunks) == b"half"
-        with pytest.raises(ConnectionLost) as caught:
-            await anext(incoming.chunks)
-        assert caught.value.sent
-        assert not caught.value.retryable
-        assert now() == 1
-
-
 async def test_an_application_that_raises_before_its_reply_is_a_500(network: MemoryNetwork) -> None:
     async def dies(scope: Any, receive: Any, send: Any) -> None:
         raise ValueError("bang")
@@ -324,20 +305,6 @@ async def test_the_address_decides_which_application_replies_not_the_name(networ
     async with network:
         assert (await network.exchange(get("http://innocent.example:8000/"))).body == b"internal"
         assert (await network.exchange(get("http://10.0.0.5:8000/"))).body == b"internal"
-
-
-async def test_a_guarded_transport_refuses_before_a_byte_is_sent(network: MemoryNetwork) -> None:
-    network.mount("http://internal:80", app_of(hello))
-    network.mount("http://public:80", app_of(hello))
-    network.addresses["internal"] = ("10.0.0.5",)
-    guarded = network.guarded(AddressPolicy())
-    async with network:
-        assert (await guarded.exchange(get("http://public/"))).body == b"hello"
-        with pytest.raises(BlockedAddress):
-            await guarded.exchange(get("http://internal/"))
-        assert (await network.exchange(get("http://internal/"))).body == b"hello"
-        allowed = network.guarded(AddressPolicy.allowing("internal:80"))
-        assert (await allowed.exchange(get("http://internal/"))).body == b"hello"
 
 
 async def test_a_name_with_changing_addresses_is_checked_on_every_connection(network: MemoryNetwork) -> None:
@@ -498,30 +465,6 @@ async def test_a_request_without_a_response_at_a_crash_is_lost(network: MemoryNe
 
 
 # Limits, as the port promises them.
-
-
-def sized(size: int) -> Endpoint:
-    async def answer(request: WebRequest) -> Response:
-        async def chunks() -> AsyncIterator[bytes]:
-            for _ in range(size):
-                yield b"x"
-
-        return StreamingResponse(chunks())
-
-    return answer
-
-
-@pytest.mark.parametrize(("size", "fits"), [(9, True), (10, True), (11, False)])
-async def test_a_body_at_the_limit_is_read_and_a_larger_one_is_refused(
-    network: MemoryNetwork, size: int, fits: bool
-) -> None:
-    network.mount(AGENT, app_of(sized(size)))
-    async with network:
-        if fits:
-            assert len((await network.exchange(get(body_bytes_max=10))).body) == size
-        else:
-            with pytest.raises(LimitReached, match="the limit is 10"):
-                await network.exchange(get(body_bytes_max=10))
 
 
 @pytest.mark.parametrize(

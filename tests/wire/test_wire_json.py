@@ -123,12 +123,6 @@ def test_arrays_and_objects_are_counted_correctly_beside_any_texts(value: Any, a
             assert parse_untrusted(data) == json.loads(data)
 
 
-def test_half_a_surrogate_pair_becomes_a_replacement_character() -> None:
-    value = parse_untrusted(b'{"text": "ok \\ud83d", "\\uDE00": ["\\ud83d\\ude00"]}')
-    assert value == {"text": "ok \N{REPLACEMENT CHARACTER}", "\N{REPLACEMENT CHARACTER}": ["\N{GRINNING FACE}"]}
-    assert dump(value)
-
-
 def test_a_byte_order_mark_is_skipped() -> None:
     assert parse_untrusted(b"\xef\xbb\xbf{}") == {}
 
