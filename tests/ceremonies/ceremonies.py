@@ -19,12 +19,12 @@ from fleetsim.events.wire import payload
 from fleetsim.fleet.registry import CardReader, Registry
 from fleetsim.ledger import Ledger, RunRecord
 from fleetsim.ledger.sqlite import open_ledger
-from fleetsim.model.errors import Blame
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
 from fleetsim.request.records import RequestRecord
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.runtime import MemoryFiles, VirtualClock, virtual_runtime
 from tests.caller.fleet import CardsRead, FixedFleet
+from tests.outcomes import made
 
 FOLDER = Path("ceremonies")
 OFFERS = {"quinn": {"report"}, "ava": {"report", "sitrep"}}
@@ -70,21 +70,11 @@ class Desk:
 
     async def wait(self, correlation_id: str) -> Outcome:
         await asyncio.sleep(self.work_s)
+        success = self.kind is OutcomeKind.COMPLETED
+        facts = {"skill": "report", "system_actor": "ceremony.tick", "kind": self.kind, "text": self.text}
+        reason = "" if success else "it broke"
         now = self._runtime.clock.now()
-        return Outcome(
-            correlation_id=correlation_id,
-            agent="quinn",
-            skill="report",
-            system_actor="ceremony.tick",
-            kind=self.kind,
-            success=self.kind is OutcomeKind.COMPLETED,
-            blame=Blame.AGENT,
-            started_at=now,
-            ended_at=now,
-            duration_ms=0,
-            text=self.text,
-            reason="" if self.kind is OutcomeKind.COMPLETED else "it broke",
-        )
+        return made(correlation_id, now, success=success, duration_ms=0, reason=reason, **facts)
 
     def slots(self) -> list[str]:
         return [iso(run.claim.scheduled_at)[5:16] for _, run, _ in self.fired]

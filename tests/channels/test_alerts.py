@@ -24,29 +24,16 @@ from fleetsim.channels.alerts import (
 from fleetsim.events.fleet import AlertCleared, AlertRaised, NoticeDelivered
 from fleetsim.health.fleet_health import Condition, FleetHealth
 from fleetsim.health.outcome_stats import FailureRate
-from fleetsim.model.errors import Blame
-from fleetsim.model.work import Cause, Outcome, OutcomeKind
+from fleetsim.model.work import Cause, Outcome
+from tests.outcomes import made
 
 NOW = datetime(2026, 3, 1, 14, 0, tzinfo=UTC)
 DOWN = AlertKey(AlertKind.AGENT_DOWN, "quinn")
 COOLDOWN_S = 3_600.0
 
 
-def outcome(n: int, *, success: bool, agent: str = "quinn", skill: str = "echo", usd: float = 0.0) -> Outcome:
-    return Outcome(
-        correlation_id=f"c-{agent}-{skill}-{n}",
-        agent=agent,
-        skill=skill,
-        system_actor="user",
-        kind=OutcomeKind.COMPLETED if success else OutcomeKind.FAILED,
-        success=success,
-        blame=Blame.NOBODY if success else Blame.AGENT,
-        cause=Cause.AGENT_SAID,
-        started_at=NOW,
-        ended_at=NOW,
-        duration_ms=1,
-        cost_usd=usd,
-    )
+def outcome(n: int, *, agent: str = "quinn", skill: str = "echo", **facts: Any) -> Outcome:
+    return made(f"c-{agent}-{skill}-{n}", NOW, agent=agent, skill=skill, cause=Cause.AGENT_SAID, **facts)
 
 
 def holds(
@@ -99,9 +86,9 @@ def test_too_few_or_too_old_outcomes_are_not_an_alert() -> None:
 
 
 def test_a_day_that_costs_more_than_its_limit_is_an_alert() -> None:
-    assert holds(outcome(1, success=True, usd=10.01), cost_usd_1d_above=10.0).keys() == {"cost"}
-    assert holds(outcome(1, success=True, usd=10.0), cost_usd_1d_above=10.0) == {}
-    assert holds(outcome(1, success=True, usd=1e6)) == {}
+    assert holds(outcome(1, success=True, cost_usd=10.01), cost_usd_1d_above=10.0).keys() == {"cost"}
+    assert holds(outcome(1, success=True, cost_usd=10.0), cost_usd_1d_above=10.0) == {}
+    assert holds(outcome(1, success=True, cost_usd=1e6)) == {}
 
 
 def test_a_skill_without_any_success_is_an_alert() -> None:

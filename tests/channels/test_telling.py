@@ -17,30 +17,16 @@ from fleetsim.events.fleet import (
     CeremonySkipped,
 )
 from fleetsim.events.request import Excerpt, QuestionAsked, QuestionExpired, QuestionOverdue
-from fleetsim.model.errors import Blame
-from fleetsim.model.work import Outcome, OutcomeKind
+from fleetsim.model.work import Outcome
+from tests.outcomes import made
 
 AT = datetime(2026, 3, 1, 14, 0, tzinfo=UTC)
 TOLD_AT = "2026-03-01T14:00:00.000Z"
 LINK = "https://hub.example/{questionId}?of={correlationId}"
 
 
-def outcome(name: str = "1", *, agent: str = "quinn", text: str = "all well", reason: str = "") -> Outcome:
-    return Outcome(
-        correlation_id=f"c-{name}",
-        agent=agent,
-        skill="report",
-        system_actor="ceremony.digest",
-        kind=OutcomeKind.FAILED if reason else OutcomeKind.COMPLETED,
-        success=not reason,
-        blame=Blame.NOBODY,
-        started_at=AT,
-        ended_at=AT,
-        duration_ms=1,
-        text=text,
-        reason=reason,
-        cost_usd=0.25,
-    )
+def outcome(*, text: str = "all well", reason: str = "", agent: str = "quinn") -> Outcome:
+    return made("c-1", AT, success=not reason, skill="report", text=text, reason=reason, agent=agent, cost_usd=0.25)
 
 
 def ran(status: str = "success", *, error: str = "", **more: Any) -> CeremonyCompleted:

@@ -17,9 +17,10 @@ from fleetsim.check.evidence import Verdict
 from fleetsim.check.listener import socket_listener
 from fleetsim.check.report import Report
 from fleetsim.check.runner import select
-from fleetsim.cli.main import Exit, cli, run
+from fleetsim.cli.main import Exit
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.real import running_runtime
+from tests.check.test_check_cli import called
 
 pytestmark = pytest.mark.sockets
 
@@ -50,13 +51,6 @@ async def checked(
             requirements=select(rows),
             progress=met,
         )
-
-
-async def called(*words: str) -> int:
-    def work() -> int:
-        return run(lambda: cli.main(args=list(words), prog_name="fleetsim", standalone_mode=False), list(words))
-
-    return await asyncio.to_thread(work)
 
 
 def verdicts(report: Report) -> dict[str, Verdict]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +14,10 @@ from fleetsim.check.cli.run import exit_code
 from fleetsim.check.comparison import OtherSide, compare
 from fleetsim.check.evidence import Verdict
 from fleetsim.check.formats import FORMATS, as_json, joined
-from fleetsim.cli.main import Exit, cli, run
+from fleetsim.cli.main import Exit
 from fleetsim.model.errors import ConfigError
 from tests.check.sarif import run_in
+from tests.check.test_check_cli import called
 from tests.check.test_check_reports import MOOT, MUST, NASTY, PASS, SHOULD, UNTESTED, found, report
 
 
@@ -109,13 +109,6 @@ def test_another_file_cannot_be_a_side(text: bytes) -> None:
         OtherSide.read(text, "before.json")
 
 
-async def _called(*words: str) -> int:
-    def work() -> int:
-        return run(lambda: cli.main(args=list(words), prog_name="fleetsim", standalone_mode=False), list(words))
-
-    return await asyncio.to_thread(work)
-
-
 @pytest.mark.sockets
 async def test_two_deployments_are_compared_and_the_worse_one_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -123,13 +116,13 @@ async def test_two_deployments_are_compared_and_the_worse_one_fails(
     monkeypatch.chdir(tmp_path)
     only = ["--only", "C-03", "--only", "T-02"]
     async with reference_agent().serving() as good, reference_agent(url="http://127.0.0.1:1/no").serving() as bad:
-        assert await _called("check", bad, *only, "--against", good, "--report", "github=-") == Exit.FAILED
+        assert await called("check", bad, *only, "--against", good, "--report", "github=-") == Exit.FAILED
         told = capsys.readouterr().out
-        assert await _called("check", bad, *only, "--report", "json=before.json") == Exit.FAILED
-        assert await _called("check", bad, *only, "--against", "before.json") == Exit.OK
+        assert await called("check", bad, *only, "--report", "json=before.json") == Exit.FAILED
+        assert await called("check", bad, *only, "--against", "before.json") == Exit.OK
         capsys.readouterr()
         assert (
-            await _called("-o", "json", "check", good, *only, "--against", bad, "--report", "sarif=c.sarif") == Exit.OK
+            await called("-o", "json", "check", good, *only, "--against", bad, "--report", "sarif=c.sarif") == Exit.OK
         )
     told_json: Any = json.loads(capsys.readouterr().out)
     stop, first, *lines = told.splitlines()

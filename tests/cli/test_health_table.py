@@ -12,28 +12,16 @@ from fleetsim.cli.main import CommonOptions
 from fleetsim.health.figures import METRICS, Expectation
 from fleetsim.health.fleet_health import Condition, FleetHealth
 from fleetsim.model.errors import Blame, ConfigError
-from fleetsim.model.work import Outcome, OutcomeKind
+from fleetsim.model.work import Outcome
+from tests.outcomes import made
 
 NOW = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
 
 
 def outcome(n: int, agent: str, *, blame: Blame = Blame.NOBODY, reason: str = "") -> Outcome:
-    at = NOW - timedelta(minutes=100 - n)
-    success = blame is Blame.NOBODY
-    return Outcome(
-        correlation_id=f"c-{agent}-{n}",
-        agent=agent,
-        skill="echo",
-        system_actor="user",
-        kind=OutcomeKind.COMPLETED if success else OutcomeKind.FAILED,
-        success=success,
-        blame=blame,
-        started_at=at,
-        ended_at=at,
-        duration_ms=1_200,
-        reason=reason,
-        cost_usd=0.01,
-    )
+    at, success = NOW - timedelta(minutes=100 - n), blame is Blame.NOBODY
+    facts = {"agent": agent, "blame": blame, "reason": reason, "duration_ms": 1_200, "cost_usd": 0.01}
+    return made(f"c-{agent}-{n}", at, success=success, **facts)
 
 
 def seen() -> HealthSnapshot:

@@ -24,6 +24,7 @@ from fleetsim.model.task import JsonObject
 from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
 from tests.event_schema import unfit
 from tests.ledger import ledgers as make
+from tests.outcomes import made
 
 AT = datetime(2026, 3, 1, 12, 0, 0, 250_000, UTC)
 TEXT = st.text(max_size=12).filter(lambda text: text.isprintable())
@@ -110,21 +111,8 @@ def test_a_topic_names_one_class_and_has_all_its_fields(event: Event) -> None:
 
 
 def test_an_outcome_is_written_with_an_excerpt_of_its_text_and_without_content() -> None:
-    outcome = Outcome(
-        correlation_id="c",
-        agent="a",
-        skill="s",
-        system_actor="user",
-        kind=OutcomeKind.COMPLETED,
-        success=True,
-        blame=Blame.NOBODY,
-        started_at=AT,
-        ended_at=AT,
-        duration_ms=5,
-        text="x" * 9_000,
-        parts=(ListedPart(index=1, kind="file", name="a.txt", raw="QQ==", artifact_id="r"),),
-        parts_total=1,
-    )
+    parts = (ListedPart(index=1, kind="file", name="a.txt", raw="QQ==", artifact_id="r"),)
+    outcome = made("c", AT, agent="a", skill="s", duration_ms=5, text="x" * 9_000, parts=parts, parts_total=1)
     told = OutcomeDecided.of(outcome)
     assert told.topic == "autonomous.outcome.user.s"
     assert (len(told.outcome.text), told.outcome.text_chars, told.outcome.truncated) == (4_000, 9_000, True)

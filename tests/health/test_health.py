@@ -13,26 +13,14 @@ from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.work import Cause, Outcome, OutcomeKind
 from fleetsim.request.track import BUILT_IN, Rate, Rates
+from tests.outcomes import made
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 UP = {"quinn": Condition(reachable=True)}
 
 
-def outcome(n: int = 0, *, ago_s: float = 60, success: bool = True, **changes: Any) -> Outcome:
-    ended = NOW - timedelta(seconds=ago_s)
-    values: dict[str, Any] = {
-        "correlation_id": f"c-{n}",
-        "agent": "quinn",
-        "skill": "echo",
-        "system_actor": "user",
-        "kind": OutcomeKind.COMPLETED if success else OutcomeKind.FAILED,
-        "success": success,
-        "blame": Blame.NOBODY if success else Blame.AGENT,
-        "started_at": ended,
-        "ended_at": ended,
-        "duration_ms": 100,
-    }
-    return Outcome(**{**values, **changes})
+def outcome(n: int = 0, *, ago_s: float = 60, **facts: Any) -> Outcome:
+    return made(**{"name": f"c-{n}", "at": NOW - timedelta(seconds=ago_s), "duration_ms": 100, **facts})
 
 
 def folded(*outcomes: Outcome, **settings_: Any) -> FleetHealth:

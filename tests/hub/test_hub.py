@@ -17,6 +17,7 @@ from fleetsim.model.errors import Blame, NotAccepting
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Runtime
 from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.outcomes import made
 
 CEREMONY = 'id: tick\nname: Tick\nschedule: "* * * * *"\nskill: echo\ntargets: [all]\nprompt: good morning\n'
 
@@ -117,20 +118,7 @@ async def test_a_decided_outcome_without_an_event_is_published_at_the_next_start
             await t.hub.submit(SkillRequest(correlation_id="c-1", text="x", skill="ponder", targets=("quinn",)))
             await asyncio.sleep(5)
             now = t.runtime.clock.now()
-        await ledger.close(
-            Outcome(
-                correlation_id="c-1",
-                agent="quinn",
-                skill="ponder",
-                system_actor="user",
-                kind=OutcomeKind.COMPLETED,
-                success=True,
-                blame=Blame.NOBODY,
-                started_at=now,
-                ended_at=now,
-                duration_ms=1,
-            )
-        )
+        await ledger.close(made("c-1", now, skill="ponder"))
         async with local_hub(worker(), ledger=ledger) as t:
             assert [event.correlation_id for event in t.events("autonomous.outcome.")] == ["c-1"]
         async with local_hub(worker(), ledger=ledger) as t:

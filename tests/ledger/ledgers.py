@@ -16,6 +16,7 @@ from fleetsim.model.event import Snapshot
 from fleetsim.model.task import Artifact, Task, TaskState, TaskStatus, TextPart
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question, QuestionKind, SkillRequest
 from fleetsim.request.records import RequestRecord
+from tests.outcomes import made
 from tests.recorded import recorded
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -62,19 +63,8 @@ def task(text: str = "done", state: TaskState = TaskState.WORKING) -> Task:
 def outcome(
     name: str, *, ended: float = 1, kind: OutcomeKind = OutcomeKind.COMPLETED, text: str = "done", agent: str = "a"
 ) -> Outcome:
-    return Outcome(
-        correlation_id=name,
-        agent=agent,
-        skill="echo",
-        system_actor="user",
-        kind=kind,
-        success=kind is OutcomeKind.COMPLETED,
-        blame=Blame.NOBODY,
-        started_at=START,
-        ended_at=at(ended),
-        duration_ms=int(ended * 1000),
-        text=text,
-    )
+    facts = {"kind": kind, "blame": Blame.NOBODY, "ended_at": at(ended), "duration_ms": int(ended * 1000)}
+    return made(name, START, success=kind is OutcomeKind.COMPLETED, text=text, agent=agent, **facts)
 
 
 def question(name: str, request: str) -> Question:

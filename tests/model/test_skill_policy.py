@@ -9,7 +9,6 @@ import pytest
 
 from fleetsim.events.log import undeclared_effects
 from fleetsim.model.card import AgentCard, AgentExtension, Capabilities
-from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import (
     EFFECT_DOMAIN,
     HITL_MODE,
@@ -21,7 +20,8 @@ from fleetsim.model.extensions import (
     read_declared,
     read_hitl,
 )
-from fleetsim.model.work import Outcome, OutcomeKind
+from fleetsim.model.work import Outcome
+from tests.outcomes import made
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -47,19 +47,7 @@ def promised(*paths: str, any_skill: bool = False) -> SkillPolicy:
 
 
 def outcome(*paths: str, success: bool = True) -> Outcome:
-    return Outcome(
-        correlation_id="c-1",
-        agent="a",
-        skill="s",
-        system_actor="user",
-        kind=OutcomeKind.COMPLETED,
-        success=success,
-        blame=Blame.NOBODY,
-        started_at=NOW,
-        ended_at=NOW,
-        duration_ms=1,
-        effects=tuple(EffectDelta(domain="board", path=path, op="set") for path in paths),
-    )
+    return made(success=success, effects=tuple(EffectDelta(domain="board", path=path, op="set") for path in paths))
 
 
 # ---------------------------------------------------------------------- people

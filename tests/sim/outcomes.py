@@ -10,6 +10,7 @@ from fleetsim.model.errors import Blame
 from fleetsim.model.work import Cause, Outcome, OutcomeKind
 from fleetsim.sim.observed import Observed, ObservedQuestion
 from fleetsim.sim.run import ObservedAgent
+from tests.outcomes import made
 
 START = datetime(2026, 3, 2, tzinfo=UTC)
 
@@ -18,21 +19,15 @@ def outcome(name: str, at_s: float = 0.0, *, took_s: float = 1.0, **changes: Any
     """A request that came ``at_s`` seconds after the start, and was completed after ``took_s``."""
     begun = START + timedelta(seconds=at_s)
     facts: dict[str, Any] = {
-        "agent": "quinn",
         "skill": "review",
-        "system_actor": "user",
-        "kind": OutcomeKind.COMPLETED,
-        "success": True,
-        "blame": Blame.NOBODY,
         "cause": Cause.AGENT_SAID,
-        "started_at": begun,
         "ended_at": begun + timedelta(seconds=took_s),
         "duration_ms": round(took_s * 1000),
         "agent_ms": round(took_s * 1000),
         "task_id": f"t-{name}",
         "context_id": f"x-{name}",
     }
-    return Outcome(correlation_id=name, **facts | changes)
+    return made(name, begun, **facts | changes)
 
 
 def failed(name: str, at_s: float = 0.0, **changes: Any) -> Outcome:

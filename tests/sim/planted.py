@@ -161,16 +161,8 @@ class Planted:
 def _known(name: str, found_by: str, seed: int, scenario: bytes = STORM) -> Planted:
     """A defect by its name, those for tests included."""
     row = next(defect for defect in planted.DEFECTS if defect.name == name)
-    return Planted(
-        name=name,
-        wrong=row.wrong,
-        file=row.file,
-        old=row.old,
-        new=row.new,
-        found_by=found_by,
-        seed=seed,
-        scenario=scenario,
-    )
+    edit = {"file": row.file, "old": row.old, "new": row.new}
+    return Planted(name=name, wrong=row.wrong, **edit, found_by=found_by, seed=seed, scenario=scenario)
 
 
 DEFECTS: tuple[Planted, ...] = (
@@ -499,15 +491,8 @@ def look_for(defect: Planted, *, first: int, seeds: int, cut: Path | None = None
 
     The scenario that broke it is cut down to the file ``cut``, if given; an existing file is played instead.
     """
-    words = [
-        "--plant",
-        defect.name,
-        "--first",
-        str(first),
-        "--seeds",
-        str(seeds),
-        *(["--cut", str(cut)] if cut else []),
-    ]
+    words = ["--plant", defect.name, "--first", f"{first}", "--seeds", f"{seeds}"]
+    words += ["--cut", str(cut)] if cut else []
     done = command.run(words, TOP, os.environ, module="tests.sim.planted")
     if done.returncode:
         raise AssertionError(done.stderr[-2_000:])
