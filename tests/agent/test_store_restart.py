@@ -130,7 +130,7 @@ def test_a_listing_from_the_last_seen_moment_includes_that_moment() -> None:
     assert status.timestamp == hands.now()
     for later_s, found in ((0.0, [key]), (0.001, [])):
         since = hands.now() + timedelta(seconds=later_s)
-        assert [one for _, one in store.select(ANYONE, changed_since=since)] == found
+        assert [task_key for _, task_key in store.select(ANYONE, changed_since=since)] == found
 
 
 def test_an_answer_given_before_the_restart_is_recognized_after_it() -> None:

@@ -704,7 +704,7 @@ async def measure(name: str, scenario: Scenario, options: argparse.Namespace) ->
         other = await stack.enter_async_context(ground(Path(folders[1]), runtime))
         alone_s = await other.alone_s(scenario.door) if scenario.door else 0.0
         await asyncio.sleep(bool(alone_s) * 3)
-        await asyncio.gather(*(one.probe(2.0, options.rate, scenario.door) for one in (hub, other)))
+        await asyncio.gather(*(side.probe(2.0, options.rate, scenario.door) for side in (hub, other)))
         cpu, other_cpu = hub.cpu_s(), other.cpu_s()
         async with asyncio.TaskGroup() as group:
             floods = [group.create_task(hub.attack(name, scenario.requests))] if scenario.attack else []
@@ -724,12 +724,13 @@ async def measure(name: str, scenario: Scenario, options: argparse.Namespace) ->
                 await stack.enter_async_context(process(*words, output=Path("/dev/stderr")))
             await asyncio.sleep(2.0 if scenario.door else 0.5)
             flood, quiet = await asyncio.gather(
-                *(one.probe(options.seconds, options.rate, scenario.door) for one in (hub, other))
+                *(side.probe(options.seconds, options.rate, scenario.door) for side in (hub, other))
             )
             cpu, other_cpu = hub.cpu_s() - cpu, other.cpu_s() - other_cpu
             at_mcp = scenario.door == "mcp"
             peak, other_peak = (
-                max(one.peak_mib(pid) for pid in (one.pid, one.mcp_pid if at_mcp else one.pid)) for one in (hub, other)
+                max(side.peak_mib(pid) for pid in (side.pid, side.mcp_pid if at_mcp else side.pid))
+                for side in (hub, other)
             )
             for task in floods:
                 task.cancel()

@@ -219,7 +219,7 @@ async def _turn(
     periods = [share.periods for share in made.shares]
     ids = await submit(session, made, names, units)
     last = ids[-IN_FLIGHT * 2 :]  # an agent gets its requests in their order: the others have ended before
-    await asyncio.gather(*(outcome(session, made, one, number) for number, one in enumerate(last)))
+    await asyncio.gather(*(outcome(session, made, cid, number) for number, cid in enumerate(last)))
     took_s = time.perf_counter() - began
     hubs_s, server_s, here_s = made.cpu_s - hubs_s, server_cpu_s(server) - server_s, time.process_time() - here_s
     after = [share.periods for share in made.shares]
@@ -253,12 +253,12 @@ def rate_table(turns: Mapping[str, Turns], share: float) -> str:
         " processor: each hub, PostgreSQL, agents and clients | periods at the limit |",
         "|---|---:|---:|---:|---|---:|",
     ]
-    for name, one in turns.items():
-        times = middle(a / b for a, b in zip(one.a_second, turns["one"].a_second, strict=True))
-        shares = [f"{100 * middle(part):.0f} %" for part in (one.hub_share, one.server_share, one.here_share)]
+    for name, seen in turns.items():
+        times = middle(a / b for a, b in zip(seen.a_second, turns["one"].a_second, strict=True))
+        shares = [f"{100 * middle(part):.0f} %" for part in (seen.hub_share, seen.server_share, seen.here_share)]
         lines.append(
-            f"| {titles[name]} | {middle(one.a_second):.0f} | {times:.2f} | {middle(one.ms):.2f} |"
-            f" {', '.join(shares)} | {100 * middle(one.held_back):.0f} % |"
+            f"| {titles[name]} | {middle(seen.a_second):.0f} | {times:.2f} | {middle(seen.ms):.2f} |"
+            f" {', '.join(shares)} | {100 * middle(seen.held_back):.0f} % |"
         )
     facts = f"{os.cpu_count()} processors, Python {platform.python_version()}, {len(turns['one'].ms)} rounds in turn"
     return "\n".join([*lines, "", f"Each hub may use {100 * share:.0f} % of a processor. Medians; {facts}."])

@@ -26,7 +26,7 @@ def test_a_sarif_log_fits_the_schema_and_has_each_failure_with_its_rule_level_an
     rules = [rule["id"] for rule in log["tool"]["driver"]["rules"]]
     assert all(rule["fullDescription"]["text"] for rule in log["tool"]["driver"]["rules"]), "GitHub requires it"
     results = {rules[result["ruleIndex"]]: result for result in log["results"]}
-    assert {rule: one["level"] for rule, one in results.items()} == {"P-17": "error", "C-02": "warning"}
+    assert {rule: found["level"] for rule, found in results.items()} == {"P-17": "error", "C-02": "warning"}
     place = results["C-02"]["locations"][0]
     assert place["physicalLocation"]["artifactLocation"]["uri"] == "agents.yaml"
     assert place["logicalLocations"][0]["fullyQualifiedName"] == "http://agent"

@@ -74,7 +74,7 @@ async def test_two_hubs_with_keys_of_their_own_do_not_run_side_by_side(place: Pl
 async def test_only_one_of_several_hubs_with_keys_of_their_own_starts(
     place: Place, sealing: tuple[str | None, str | None]
 ) -> None:
-    starts = [share(place, f"of {n}", one, hub=f"hub {n}") for n, one in enumerate(sealing)]
+    starts = [share(place, f"of {n}", key, hub=f"hub {n}") for n, key in enumerate(sealing)]
     results = await asyncio.gather(*starts, return_exceptions=True)
     refused = [result for result in results if isinstance(result, ConfigError)]
     assert (len(refused), len(results)) == (1, 2), results

@@ -151,8 +151,8 @@ def page(snapshot: str) -> str:
     """A snapshot as HTML."""
     body, _, styles = snapshot.partition("== styles\n")
     css = []
-    for one in styles.splitlines():
-        name, _, style = one.partition(" ")
+    for rule in styles.splitlines():
+        name, _, style = rule.partition(" ")
         front, _, back = style.partition(" on ")
         words = front.split()
         rules = [f"color:{words[-1]}"] if words and words[-1].startswith("#") else []

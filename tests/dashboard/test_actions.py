@@ -24,7 +24,7 @@ pytestmark = pytest.mark.sockets  # the real loop, no socket is opened
 QUESTIONS = tuple(asking()[0].events)
 ACTED_ON = {"reply": QUESTIONS, **dict.fromkeys(("source", "save", "open-file"), tuple(answered()[0].events))}
 """The events of an action that needs others than ``EVENTS``."""
-BY_ID = {one.id: one for one in ACTIONS}
+BY_ID = {action.id: action for action in ACTIONS}
 Check = Callable[[Driver], bool]
 
 
@@ -33,7 +33,7 @@ def at(ui: Driver) -> int | None:
 
 
 def asked(ui: Driver) -> list[str]:
-    return [one[0] for one in ui.desk.asked]
+    return [call[0] for call in ui.desk.asked]
 
 
 CHECKS: dict[str, tuple[str, Check]] = {
@@ -111,8 +111,8 @@ PLAYED: dict[str, Callable[[Screen], bool]] = {
 
 
 def test_every_action_has_its_test() -> None:
-    assert sorted(CHECKS | PLAYED) == sorted(one.id for one in ACTIONS)
-    assert sorted(PLAYED) == sorted(one.id for one in ACTIONS if RECORDING in one.on)
+    assert sorted(CHECKS | PLAYED) == sorted(action.id for action in ACTIONS)
+    assert sorted(PLAYED) == sorted(action.id for action in ACTIONS if RECORDING in action.on)
 
 
 @pytest.mark.parametrize("action_id", CHECKS)
@@ -150,7 +150,7 @@ async def test_over_a_recording_its_keys_belong_to_it_alone(tmp_path: Path) -> N
         assert screen.app.pane.id == "tasks"
 
 
-@pytest.mark.parametrize("action_id", [one.id for one in ACTIONS if one.changes])
+@pytest.mark.parametrize("action_id", [action.id for action in ACTIONS if action.changes])
 async def test_a_read_only_screen_says_that_an_action_is_not_available(action_id: str) -> None:
     before, check = CHECKS[action_id]
     async with showing(EVENTS, *before.split(), read_only=True) as ui:
@@ -339,6 +339,6 @@ async def test_every_screen_is_drawn_at_every_width_in_both_views(width: int) ->
     async with showing(size=(width, 30)) as ui:
         for key in "12345":
             await ui.press(key, "W")
-            assert all(len(one) <= width for one in ui.text.split("\n"))
+            assert all(len(row) <= width for row in ui.text.split("\n"))
             assert "▌" in ui.text
             await ui.press("W")

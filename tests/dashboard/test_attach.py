@@ -59,7 +59,7 @@ async def test_the_state_comes_first_also_after_a_restart_and_then_each_event_on
         await submit(t, "echo")
         await asyncio.sleep(5)
         last = t.hub.events.last_seq
-        seen += [one for one in await next_events(events, last - seen[0].seq) if not isinstance(one, StateRead)]
+        seen += [event for event in await next_events(events, last - seen[0].seq) if not isinstance(event, StateRead)]
         assert [event.seq for event in seen] == list(range(seen[0].seq, last + 1))
         await t.restart(lambda: asyncio.sleep(5))
         while not (isinstance(seen[-1], StateRead) and seen[-1].whole):

@@ -143,4 +143,4 @@ async def test_an_attached_screen_shows_the_rows_of_the_hubs_own(
     own = await screens(env, HubFeed(lambda: OwnSource(env.hub)), lambda: asyncio.sleep(0))
     for key, lines in own.items():
         assert attached[key] == lines
-    assert any("completed" in one for one in own["5"])
+    assert any("completed" in row for row in own["5"])

@@ -29,7 +29,7 @@ def detail(j: Journal, correlation_id: str) -> TaskDetail:
 
 
 def shown(text: str, width: int = 60) -> str:
-    return "\n".join(one.plain for one in markdown(text, width))
+    return "\n".join(row.plain for row in markdown(text, width))
 
 
 def test_a_timeline_has_each_state_once_and_keeps_news() -> None:
@@ -55,10 +55,10 @@ def test_ids_and_long_values_are_whole_at_any_width() -> None:
     seen = detail(j, about["correlation_id"])
     for width in (36, 44, 90):
         lines = story(seen, NOW, width)
-        assert max(one.cell_len for one in lines) <= width
-        joined = "".join(one.plain[9:].strip() for one in lines)
+        assert max(row.cell_len for row in lines) <= width
+        joined = "".join(row.plain[9:].strip() for row in lines)
         assert all(value in joined for value in (seen.row.correlation_id, seen.row.task_id, seen.row.context_id))
-        assert "".join(one.plain for one in lines).count("update") == 12
+        assert "".join(row.plain for row in lines).count("update") == 12
 
 
 def test_a_conversation_has_every_turn_with_its_author() -> None:
@@ -83,8 +83,8 @@ def test_a_conversation_has_every_turn_with_its_author() -> None:
         ("quinn", "four?"),
         ("", "five"),
     ]
-    lines = [one.plain for one in live(seen, None, 60)]
-    assert [one for one in lines if one.startswith("│ ")] == [
+    lines = [row.plain for row in live(seen, None, 60)]
+    assert [row for row in lines if row.startswith("│ ")] == [
         f"│ {w}" for w in ["one", "two", "three", "four?", "five", "six"]
     ]
     assert not [turn for turn in detail(j, first["correlation_id"]).turns if turn.text == "three"]
@@ -101,11 +101,11 @@ def test_a_conversation_is_bounded() -> None:
 
 def test_markdown_is_drawn_and_its_links_show_their_target_and_are_inert() -> None:
     lines = markdown("# Head\n\n[a link](https://evil.example/x) ![pic](http://h/p.png) <b>html</b>\nnext", 90)
-    text = "\n".join(one.plain for one in lines)
+    text = "\n".join(row.plain for row in lines)
     assert text.splitlines()[0] == "Head"
     assert all(part in text for part in ("a link (https://evil.example/x)", "http://h/p.png", "<b>html</b>", "\nnext"))
-    for one in lines:
-        assert all(isinstance(span.style, str) and "link" not in span.style for span in one.spans)
+    for row in lines:
+        assert all(isinstance(span.style, str) and "link" not in span.style for span in row.spans)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_hostile_markdown_is_bounded_in_time_and_width(piece: str) -> None:
     began = time.process_time()
     lines = markdown((piece * MARKDOWN_CHARS_MAX)[:MARKDOWN_CHARS_MAX], 80)
     assert time.process_time() - began < 5
-    assert max(one.cell_len for one in lines) <= 80
+    assert max(row.cell_len for row in lines) <= 80
 
 
 @pytest.mark.sockets
@@ -239,7 +239,7 @@ async def test_the_facts_take_what_they_need_and_the_text_the_rest(width: int) -
         facts, text = ui.app.query_one("#story", Page), ui.app.query_one("#live", Page)
         assert text.size.width + (facts.size.width if width >= 100 else 0) > width * 3 // 4
         if width >= 100:
-            longest = max(one.cell_len for one in facts.lines)
+            longest = max(row.cell_len for row in facts.lines)
             assert longest <= facts.inner_width
             assert "bold" in ui.text
 
@@ -252,8 +252,8 @@ async def test_an_agents_page_takes_the_rows_that_it_needs_and_cuts_no_address()
     j.health("quinn", "down", "refused, " * 30)
     async with showing(j.events, "1", "enter", size=(120, 50)) as ui:
         facts = ui.app.query_one("#agent-facts", Page)
-        assert "".join(one.plain[10:].rstrip() for one in facts.lines).count("a-long-path/") == 24
-        assert " ".join(one.plain for one in facts.lines).count("refused") == 30
+        assert "".join(row.plain[10:].rstrip() for row in facts.lines).count("a-long-path/") == 24
+        assert " ".join(row.plain for row in facts.lines).count("refused") == 30
         assert facts.size.height == len(facts.lines)
 
 
@@ -264,7 +264,7 @@ async def test_the_pages_of_a_task_are_ascii_if_requested() -> None:
     async with showing(j.events, "2", "enter", size=(140, 40), ascii=True) as ui:
         await ui.press("tab", "j", "j", "enter")
         assert "total: 3" in ui.text
-        assert ui.text.isascii(), sorted({one for one in ui.text if not one.isascii()})
+        assert ui.text.isascii(), sorted({character for character in ui.text if not character.isascii()})
         await ui.press("escape", "j", "enter")
         assert "* item" in ui.text
-        assert ui.text.isascii(), sorted({one for one in ui.text if not one.isascii()})
+        assert ui.text.isascii(), sorted({character for character in ui.text if not character.isascii()})

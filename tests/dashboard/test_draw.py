@@ -38,7 +38,7 @@ def seen(recording: list[Event], about: list[Event] | None = None) -> Seen:
 
 
 def plain(lines: Iterable[Text]) -> str:
-    return "\n".join(one.plain for one in lines)
+    return "\n".join(row.plain for row in lines)
 
 
 @cache
@@ -129,7 +129,7 @@ def table(columns: tuple[Column, ...], rows: list[TableRow], width: int) -> Iter
 def test_no_line_is_wider_than_its_place(seen: Callable[[], Seen], width: int) -> None:
     lines = list(everything(*seen(), width))
     assert len(lines) > 100
-    assert [one.plain for one in lines if one.cell_len > width] == []
+    assert [row.plain for row in lines if row.cell_len > width] == []
 
 
 @pytest.mark.slow
@@ -141,7 +141,7 @@ def test_no_line_contains_a_control_character() -> None:
 
 def test_the_fleet_is_listed_worst_first_with_glyph_and_word() -> None:
     agents = hour()[0].agents
-    rows = [one.plain for one in table(fleet.columns(agents, "1h"), [fleet.row(r, NOW) for r in agents], 120)]
+    rows = [row.plain for row in table(fleet.columns(agents, "1h"), [fleet.row(r, NOW) for r in agents], 120)]
     assert rows[1].split()[:3] == ["○", "down", "frank"]
     assert "connection refused" in rows[1]
     assert rows[2].split()[:3] == ["◐", "degraded", "flaky"]
@@ -284,9 +284,9 @@ def ailing() -> View:
 
 def test_a_narrow_screen_gives_for_every_agent_why_it_is_not_up_and_since_when() -> None:
     view = ailing()
-    told = [one.plain for one in fleet.notes(view, 80, 9)]
-    assert any("frank is down 60m: 10.0.0.7:8000: connection refused" in one for one in told)
-    assert any("mute is degraded 60m: its webhooks do not arrive" in one for one in told)
+    told = [row.plain for row in fleet.notes(view, 80, 9)]
+    assert any("frank is down 60m: 10.0.0.7:8000: connection refused" in row for row in told)
+    assert any("mute is degraded 60m: its webhooks do not arrive" in row for row in told)
     pages = {row.name: plain(agent_screen.facts(row, NOW, 53)) for row in view.agents}
     assert "for 60m" in pages["frank"]
     assert "its webhooks do not arrive" in pages["mute"]
@@ -311,7 +311,7 @@ def test_the_skills_of_an_agent_are_counted_as_its_card_names_them() -> None:
 
 def test_a_narrow_card_shows_the_counts_above_zero_first() -> None:
     shown = fleet.counts((0, "missed", Tone.WARN), (2, "skipped", Tone.WARN))
-    assert [one.plain for one in shown] == ["2 skipped", "0 missed"]
+    assert [row.plain for row in shown] == ["2 skipped", "0 missed"]
 
 
 def test_an_agent_without_a_card_has_no_number_of_skills() -> None:

@@ -51,8 +51,8 @@ def test_a_filled_line_takes_exactly_its_width(texts: list[str], width: int, ali
 @given(st.text(alphabet="ab 漢é\n", max_size=200), st.integers(2, 20))
 def test_wrapping_keeps_every_letter_and_the_width(text: str, width: int) -> None:
     lines = wrap(text, width)
-    assert all(one.cell_len <= width for one in lines)
-    assert "".join("".join(one.plain for one in lines).split()) == "".join(text.split())
+    assert all(row.cell_len <= width for row in lines)
+    assert "".join("".join(row.plain for row in lines).split()) == "".join(text.split())
 
 
 @given(st.integers(10, 200))

@@ -105,4 +105,4 @@ async def test_a_page_that_gets_wider_without_an_event_is_made_again() -> None:
         wide = page.lines
         page.styles.width = 50
         await ui.pilot.pause()
-        assert max(one.cell_len for one in page.lines) <= page.inner_width < max(one.cell_len for one in wide)
+        assert max(row.cell_len for row in page.lines) <= page.inner_width < max(row.cell_len for row in wide)

@@ -69,7 +69,7 @@ def test_a_wrong_line_is_refused_with_its_place_and_what_is_near(
 
 def test_a_key_may_serve_two_screens(tmp_path: Path) -> None:
     settings = read_settings(written(tmp_path, "keys: {fire: r}\n"))
-    assert next(one.keys for one in settings.actions if one.id == "fire") == "r"
+    assert next(action.keys for action in settings.actions if action.id == "fire") == "r"
 
 
 @pytest.mark.sockets

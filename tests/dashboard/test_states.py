@@ -21,7 +21,7 @@ SCREENS = "12345"
 
 def body(ui: Driver) -> str:
     """The text of the list, if it shows no row."""
-    return "\n".join(one.plain for one in ui.main.instead)
+    return "\n".join(row.plain for row in ui.main.instead)
 
 
 async def each(ui: Driver) -> list[str]:

@@ -406,9 +406,9 @@ def test_a_trouble_of_the_hubs_state_needs_a_person_until_a_later_state_has_none
     }
     builder = ViewBuilder()
     builder.fold(StateRead.of(HubState(seq=0, at=NOW, **facts)))
-    shown = [one.plain for one in needs(builder.snapshot(NOW))]
+    shown = [row.plain for row in needs(builder.snapshot(NOW))]
     for word in ("agent-keys.yaml:3", "requests_per_s", "HTTP 503"):
-        assert sum(word in one for one in shown) == 1
+        assert sum(word in row for row in shown) == 1
     builder.fold(StateRead.of(HubState(seq=0, at=NOW), whole=False))
     assert needs(builder.snapshot(NOW)) == []
 

@@ -41,7 +41,7 @@ def detail(j: Journal, about: dict[str, Any]) -> TaskDetail:
 
 
 def words(lines: Any) -> str:
-    return "\n".join(one.plain for one in lines)
+    return "\n".join(row.plain for row in lines)
 
 
 def test_the_count_in_the_title_is_what_is_shown_while_chunks_arrive() -> None:

@@ -87,7 +87,7 @@ async def test_an_exchange_is_shown_whole_and_copied_as_curl_and_as_a_command() 
 
 async def test_the_keys_of_the_log_are_those_of_the_person() -> None:
     keys = {"copy-curl": "f5", "wire": "f6", "back": "f7"}
-    actions = [replace(one, keys=keys.get(one.id, one.keys)) for one in ACTIONS]
+    actions = [replace(action, keys=keys.get(action.id, action.keys)) for action in ACTIONS]
     async with showing(EVENTS, "2", settings=Settings(actions=actions)) as ui:
         ui.desk.exchanges = [exchange(1)]
         for close in ("f6", "f7", "q"):
@@ -102,12 +102,12 @@ async def test_the_keys_of_the_log_are_those_of_the_person() -> None:
 
 async def test_a_text_of_an_agent_stays_behind_the_gutter_and_has_no_escapes() -> None:
     hostile = "\x1b]0;owned\x07" + "✓ completed " * 40 + "\n  next: rm -rf /"
-    lines = [one.plain for one in exchange_lines(convert(exchange(1, reply=hostile, replyBytes=500), WireExchange), 40)]
-    told = [one for one in lines if "completed" in one or "rm -rf" in one]
+    lines = [row.plain for row in exchange_lines(convert(exchange(1, reply=hostile, replyBytes=500), WireExchange), 40)]
+    told = [row for row in lines if "completed" in row or "rm -rf" in row]
     assert len(told) > 5
-    assert all(one.startswith(GUTTER) for one in told)
-    assert not any("\x1b" in one or "\x07" in one for one in lines)
-    assert max(len(one) for one in lines) <= 40
+    assert all(row.startswith(GUTTER) for row in told)
+    assert not any("\x1b" in row or "\x07" in row for row in lines)
+    assert max(len(row) for row in lines) <= 40
 
 
 async def test_the_newest_exchanges_stay() -> None:

@@ -86,6 +86,6 @@ async def test_a_client_of_openapi_python_client_works(folder: Path, monkeypatch
         taken = await call("reply", asked.question_id, body=models.AnswerBody(text="main"))
         ended = await call("task", cid, wait=30)
         (agent,) = (await call("health")).agents
-        listed = cid in [one.correlation_id for one in (await call("tasks")).recent]
+        listed = cid in [row.correlation_id for row in (await call("tasks")).recent]
     words = [question.question, taken.question_id == asked.question_id, ended.state, ended.text]
     assert [*words, agent.health.value, listed] == EXPECTED
