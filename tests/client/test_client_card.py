@@ -68,7 +68,7 @@ async def asking(runtime: Runtime, places: Places) -> AgentClient:
     return client
 
 
-async def test_a_known_card_is_asked_for_where_it_was_and_sent_only_if_it_is_another(
+async def test_a_known_card_is_requested_at_its_place_and_sent_only_if_it_changed(
     asking: AgentClient, places: Places
 ) -> None:
     known = asking.card
@@ -81,7 +81,7 @@ async def test_a_known_card_is_asked_for_where_it_was_and_sent_only_if_it_is_ano
     assert asking.card_at == ORIGIN + ROOT
 
 
-async def test_a_card_that_is_fetched_again_is_looked_for_everywhere_and_read_whole(
+async def test_a_card_that_is_fetched_again_is_searched_everywhere_and_read_whole(
     asking: AgentClient, places: Places
 ) -> None:
     places.cards[ROOT] = card("2", etag='"one"')
@@ -93,7 +93,7 @@ async def test_a_card_that_is_fetched_again_is_looked_for_everywhere_and_read_wh
 
 
 @pytest.mark.parametrize("instead", [404, 401, 500, HTMLResponse("<html>")])
-async def test_a_known_card_that_is_not_where_it_was_is_looked_for_everywhere(
+async def test_a_known_card_that_left_its_place_is_searched_everywhere(
     asking: AgentClient, places: Places, instead: int | Response
 ) -> None:
     places.cards[ROOT] = Response(status_code=instead) if isinstance(instead, int) else instead
@@ -114,7 +114,7 @@ async def test_an_overloaded_agent_is_asked_for_its_known_card_once(asking: Agen
 
 
 @pytest.mark.parametrize("etag", ["", "one", '"one', '"' + "x" * 201 + '"', '"caf\xe9"', 'W/"one", "two"'])
-async def test_an_etag_that_is_none_is_not_asked_about(asking: AgentClient, places: Places, etag: str) -> None:
+async def test_an_invalid_etag_is_not_sent(asking: AgentClient, places: Places, etag: str) -> None:
     places.cards[ROOT] = card("2", etag=etag)
     await asking.discover(refresh=True)
     places.new_requests()
@@ -122,7 +122,7 @@ async def test_an_etag_that_is_none_is_not_asked_about(asking: AgentClient, plac
     assert places.new_requests() == [(ROOT, None)]
 
 
-async def test_a_weak_etag_is_asked_about_as_it_is(asking: AgentClient, places: Places) -> None:
+async def test_a_weak_etag_is_sent_unchanged(asking: AgentClient, places: Places) -> None:
     places.cards[ROOT] = card(etag='W/"one"')
     await asking.discover(refresh=True)
     known = asking.card
@@ -130,9 +130,7 @@ async def test_a_weak_etag_is_asked_about_as_it_is(asking: AgentClient, places: 
     assert places.asked[-1] == (ROOT, 'W/"one"')
 
 
-async def test_an_agent_that_calls_its_card_known_without_being_asked_has_none(
-    runtime: Runtime, places: Places
-) -> None:
+async def test_a_304_without_an_etag_in_the_request_is_no_card(runtime: Runtime, places: Places) -> None:
     places.cards = {ROOT: Response(status_code=304, headers={"etag": '"one"'})}
     client = AgentClient(ORIGIN, runtime=runtime)
     for where_found in (False, True):
@@ -141,14 +139,14 @@ async def test_an_agent_that_calls_its_card_known_without_being_asked_has_none(
     assert client.card is None
 
 
-async def test_a_card_that_somebody_told_is_read_whole_the_first_time(asking: AgentClient, places: Places) -> None:
+async def test_a_card_that_was_given_is_read_whole_the_first_time(asking: AgentClient, places: Places) -> None:
     assert asking.card is not None
     asking.adopt(asking.card, ORIGIN + ROOT)
     await asking.discover(refresh=True, where_found=True)
     assert places.new_requests() == [(ROOT, None)]
 
 
-async def test_nothing_is_the_same_as_a_card_without_an_etag(asking: AgentClient, places: Places) -> None:
+async def test_a_card_without_an_etag_is_never_the_same(asking: AgentClient, places: Places) -> None:
     places.cards[ROOT] = card()
     await asking.discover(refresh=True)
     places.cards = {ROOT: Response(status_code=304), BELOW: card("2")}

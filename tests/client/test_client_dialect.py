@@ -63,7 +63,7 @@ def asked(found: ScriptedAgent) -> list[str]:
 @pytest.mark.parametrize(
     ("spoken", "methods"), [("1.0", ["message/send", "SendMessage"]), ("0.3", ["SendMessage", "message/send"])]
 )
-async def test_the_first_send_finds_the_dialect_that_the_card_does_not_say(
+async def test_the_first_send_finds_the_dialect_that_the_card_lacks(
     runtime: Runtime, network: MemoryNetwork, spoken: str, methods: list[str], refusal: Any
 ) -> None:
     found = agent(spoken, refusal)
@@ -95,7 +95,7 @@ async def test_the_first_send_finds_the_dialect_that_the_card_does_not_say(
         Response(b"<html>", media_type="text/html"),
     ],
 )
-async def test_no_other_answer_to_a_send_has_it_sent_again(
+async def test_no_other_response_to_a_send_causes_a_second_send(
     runtime: Runtime, network: MemoryNetwork, refusal: Any
 ) -> None:
     found = ScriptedAgent({"*": refusal}, card=VERSIONLESS)
@@ -106,7 +106,7 @@ async def test_no_other_answer_to_a_send_has_it_sent_again(
     assert asked(found) == ["message/send"]
 
 
-async def test_an_agent_that_knows_neither_dialect_is_asked_once_in_each_and_its_first_word_told(
+async def test_an_agent_that_knows_neither_dialect_gets_one_send_in_each_and_its_first_refusal_is_quoted(
     runtime: Runtime, network: MemoryNetwork
 ) -> None:
     found = ScriptedAgent(
@@ -120,7 +120,7 @@ async def test_an_agent_that_knows_neither_dialect_is_asked_once_in_each_and_its
         assert (asked(found), client.spoken) == (["message/send", "SendMessage"], "")
 
 
-async def test_a_dialect_that_was_said_is_not_tried_otherwise(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_configured_dialect_is_the_only_one_tried(runtime: Runtime, network: MemoryNetwork) -> None:
     found = agent("1.0", MethodNotFound())
     network.mount(ORIGIN, found.app)
     async with network:
@@ -133,7 +133,7 @@ async def test_a_dialect_that_was_said_is_not_tried_otherwise(runtime: Runtime, 
 
 @pytest.mark.parametrize("refusal", [MethodNotFound(), VersionNotSupported()])
 @pytest.mark.parametrize("spoken", ["1.0", "0.3"])
-async def test_the_first_read_and_the_first_stream_find_the_dialect_too(
+async def test_the_first_read_and_the_first_stream_also_find_the_dialect(
     runtime: Runtime, network: MemoryNetwork, spoken: str, refusal: RpcError
 ) -> None:
     reads, streams = ["tasks/get", "GetTask"], ["message/stream", "SendStreamingMessage"]
@@ -154,7 +154,7 @@ async def test_the_first_read_and_the_first_stream_find_the_dialect_too(
         assert (asked(found), streaming.spoken) == (streams, spoken)
 
 
-async def test_a_method_that_an_agent_may_lack_is_not_tried_otherwise(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_an_optional_method_is_not_tried_in_another_dialect(runtime: Runtime, network: MemoryNetwork) -> None:
     found = ScriptedAgent({"*": MethodNotFound("no")}, card=VERSIONLESS)
     network.mount(ORIGIN, found.app)
     async with network:
@@ -165,7 +165,7 @@ async def test_a_method_that_an_agent_may_lack_is_not_tried_otherwise(runtime: R
     assert [name.startswith("tasks/") for name in asked(found)] == [True] * 3
 
 
-async def test_a_stream_that_neither_dialect_has_is_refused_in_the_cards(
+async def test_a_stream_that_neither_dialect_has_is_refused_in_the_dialect_of_the_card(
     runtime: Runtime, network: MemoryNetwork
 ) -> None:
     found = ScriptedAgent({"message/stream": MethodNotFound("no streams"), "*": MethodNotFound("?")}, card=VERSIONLESS)
@@ -189,7 +189,7 @@ async def test_the_older_name_of_the_stream_is_tried_and_kept(runtime: Runtime, 
     assert asked(found) == ["message/stream", "message/sendStream", "message/sendStream"]
 
 
-async def test_a_card_with_other_interfaces_is_believed_anew(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_card_with_other_interfaces_decides_the_dialect_again(runtime: Runtime, network: MemoryNetwork) -> None:
     found = agent("1.0", MethodNotFound())
     network.mount(ORIGIN, found.app)
     async with network:
@@ -202,7 +202,7 @@ async def test_a_card_with_other_interfaces_is_believed_anew(runtime: Runtime, n
     assert client.spoken == ""
 
 
-async def test_a_conversation_tells_once_that_the_card_is_wrong(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_conversation_warns_once_of_a_wrong_card(runtime: Runtime, network: MemoryNetwork) -> None:
     network.mount(ORIGIN, agent("1.0", MethodNotFound()).app)
     async with network:
         chat = Conversation(AgentClient(ORIGIN, runtime=runtime))

@@ -51,7 +51,7 @@ def methods(agent: ScriptedAgent) -> list[str]:
     return [seen.body["method"] for seen in agent.seen]
 
 
-async def test_a_result_that_could_not_be_confirmed_says_why(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_an_unconfirmed_result_has_its_reason(runtime: Runtime, network: MemoryNetwork) -> None:
     ended = [task("working", None), status("completed", final=True)]
     agent = ScriptedAgent({"message/stream": ended, "tasks/get": TaskNotFound("swept away")})
     async with network:

@@ -121,7 +121,7 @@ async def test_the_objects_of_json_rpc_are_tried_where_those_of_the_sdks_are_ref
         assert [task.text async for task in streamed.follow("hi")][-1] == "you said hi"
 
 
-async def test_both_refusals_are_told_if_neither_spelling_is_taken(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_both_refusals_are_quoted_if_both_spellings_are_refused(runtime: Runtime, network: MemoryNetwork) -> None:
     app, seen = of_the_text(worker().app())
     network.mount(ORIGIN, app)
     async with network:

@@ -152,7 +152,7 @@ async def _flood(peer: Peer) -> None:
         (_flood, LimitReached),
     ],
 )
-async def test_a_misbehaving_server_costs_little_and_is_told_apart(
+async def test_each_misbehaving_server_costs_little_and_has_its_own_error(
     secret_client: Any, behave: Any, kinds: type[FleetsimError], how: str
 ) -> None:
     if kinds is TimedOut and how == "stream":
@@ -255,7 +255,7 @@ async def test_a_client_of_its_own_runtime_closes_it() -> None:
 
 
 @pytest.mark.parametrize("how", ["call", "stream"])
-async def test_a_switch_of_protocols_does_not_say_that_nothing_was_done(secret_client: Any, how: str) -> None:
+async def test_a_switch_of_protocols_does_not_exclude_a_run(secret_client: Any, how: str) -> None:
     async def handler(peer: Peer) -> None:
         if not await serve_card(peer):
             await peer.send(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nnoise")

@@ -183,7 +183,7 @@ async def test_a_frame_without_kind_is_known_by_its_shape(runtime: Runtime, netw
     assert (len(events), stream.skipped, stream.ended) == (2, 0, True)
 
 
-async def test_an_error_frame_is_raised_as_its_class_after_what_came_before(
+async def test_an_error_frame_is_raised_as_its_class_after_the_events_before_it(
     runtime: Runtime, network: MemoryNetwork
 ) -> None:
     network.mount("http://agent.example", ScriptedAgent({"*": [status("working"), TaskNotFound("gone")]}).app)

@@ -46,7 +46,7 @@ async def test_timeout_s_covers_the_card_the_head_and_the_first_event(
         assert now() == pytest.approx(35, abs=1)
 
 
-async def test_a_look_is_waited_for_as_long_as_the_request(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_poll_may_take_as_long_as_the_request(runtime: Runtime, network: MemoryNetwork) -> None:
     network.fault(SlowStart(seconds=35), Match(rpc_method="tasks/get"))
     async with network:
         at_work = ScriptedAgent({"message/send": task("working", None), "tasks/get": task("completed")}, card=PLAIN)
@@ -59,7 +59,7 @@ async def test_a_look_is_waited_for_as_long_as_the_request(runtime: Runtime, net
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("refused", [CARDS, Match(method="POST")], ids=["card", "send"])
 @pytest.mark.parametrize("code", [429, 503])
-async def test_what_an_overloaded_agent_refuses_is_repeated_when_it_says(
+async def test_a_call_that_an_overloaded_agent_refused_is_repeated_at_its_retry_after(
     runtime: Runtime, network: MemoryNetwork, code: int, refused: Match, streaming: bool
 ) -> None:
     network.fault(Status(status=code, headers={"retry-after": "20"}), refused, times=1)
@@ -93,7 +93,7 @@ async def test_a_refused_send_is_repeated_three_times_with_one_message_id(
 
 
 @pytest.mark.parametrize("asked_s", [60, 3_600])
-async def test_a_pause_beyond_the_time_left_is_not_begun_and_the_error_says_how_long_it_is(
+async def test_a_pause_beyond_the_remaining_time_is_not_begun_and_the_error_names_it(
     runtime: Runtime, network: MemoryNetwork, asked_s: int
 ) -> None:
     network.fault(Status(status=503, headers={"retry-after": str(asked_s)}), Match(method="POST"))
@@ -116,7 +116,7 @@ async def test_another_refusal_is_final(runtime: Runtime, network: MemoryNetwork
 
 
 @pytest.mark.parametrize("misses", [1, 3])
-async def test_a_task_that_its_agent_does_not_know_yet_is_asked_for_again(
+async def test_a_task_that_its_agent_does_not_know_yet_is_polled_again(
     runtime: Runtime, network: MemoryNetwork, misses: int
 ) -> None:
     looks = iter([FORGETS] * misses + [task("completed")])
@@ -138,7 +138,7 @@ async def test_a_task_that_stays_unknown_is_named_with_its_agent_and_the_method(
         assert part in str(caught.value)
 
 
-async def test_a_task_that_nobody_has_seen_is_asked_for_once(runtime: Runtime, network: MemoryNetwork) -> None:
+async def test_a_task_that_was_never_seen_is_polled_once(runtime: Runtime, network: MemoryNetwork) -> None:
     forgetful = ScriptedAgent({"tasks/get": FORGETS}, card=PLAIN)
     async with network:
         with pytest.raises(TaskNotFound):

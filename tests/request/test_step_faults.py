@@ -57,7 +57,7 @@ def bound(*, push: bool = False) -> Hand:
 
 @pytest.mark.parametrize("error", [InvalidParams("bad webhook"), PushNotSupported()])
 @pytest.mark.parametrize("streaming", [False, True])
-def test_a_send_refused_for_its_webhook_goes_out_once_more_without_it(error: RpcError, streaming: bool) -> None:
+def test_a_send_refused_for_its_webhook_is_repeated_once_without_it(error: RpcError, streaming: bool) -> None:
     hand = Hand.begun(None, push=True, streaming=streaming).tell(SendFailed(error=error))
     assert hand.asked_for(Send) == [Send(stream=streaming)]
     assert not hand.track.record.push
@@ -89,7 +89,7 @@ def test_a_key_that_was_changed_meanwhile_is_read_again_once() -> None:
     assert hand.outcomes[0].kind is OutcomeKind.UNDELIVERABLE
 
 
-def test_a_poll_refused_for_its_key_is_tried_once_more_then_the_task_is_lost() -> None:
+def test_a_poll_refused_for_its_key_is_repeated_once_and_then_the_task_is_lost() -> None:
     hand = bound().wait(16).tell(PollFailed(error=AuthRefused("no", status=401)))
     assert not hand.outcomes
     hand.wait(6).tell(PollFailed(error=AuthRefused("no", status=401)))
@@ -98,13 +98,13 @@ def test_a_poll_refused_for_its_key_is_tried_once_more_then_the_task_is_lost() -
 
 
 @pytest.mark.parametrize("why", ["cancel", "webhook"])
-def test_while_a_send_is_in_the_air_whatever_is_saved_says_that_bytes_may_have_left(why: str) -> None:
+def test_each_record_saved_during_a_send_states_that_bytes_may_have_left(why: str) -> None:
     hand = Hand.sent(push=True)
     hand.tell(CancelAsked()) if why == "cancel" else hand.tell(SendFailed(error=InvalidParams("no")))
     assert hand.track.record.phase is Phase.SENDING
 
 
-def test_what_waits_for_its_turn_has_not_left() -> None:
+def test_a_send_that_waits_for_its_turn_has_not_left() -> None:
     hand = Hand.begun().tell(CancelAsked())
     assert hand.asked_for(Save)
     assert hand.track.record.phase is Phase.INTENT
@@ -112,7 +112,7 @@ def test_what_waits_for_its_turn_has_not_left() -> None:
     assert [(o.kind, o.cause) for o in hand.outcomes] == [(OutcomeKind.EXPIRED, Cause.NEVER_SENT)]
 
 
-def test_between_retries_the_record_says_that_nothing_was_sent() -> None:
+def test_between_retries_the_record_states_that_nothing_was_sent() -> None:
     hand = Hand.begun().tell(SendFailed(error=Unreachable("down")))
     assert hand.asked_for(Save)
     assert hand.track.record.phase is Phase.INTENT
@@ -125,7 +125,7 @@ def test_a_request_cancelled_before_a_restart_is_not_sent_after_it() -> None:
     assert hand.outcomes[0].kind is OutcomeKind.UNDELIVERABLE
 
 
-def test_a_send_under_way_at_the_crash_is_looked_for_and_never_sent_again() -> None:
+def test_a_send_under_way_at_a_crash_is_searched_and_never_repeated() -> None:
     hand = Hand(track=new_track(replace(record(), phase=Phase.SENDING), Now(0.0, START)))
     hand.tell(Recovered())
     assert hand.asked_for(LookUpTask)
@@ -160,7 +160,7 @@ def test_a_question_reopened_after_its_reminder_is_not_remembered_twice() -> Non
     assert hand.track.timers[Timer.QUESTION] == pytest.approx(4 * 3600)
 
 
-def test_a_deadline_that_passed_while_nobody_looked_gets_one_grace_and_a_poll_first() -> None:
+def test_a_deadline_that_passed_while_the_hub_was_down_gets_one_grace_and_a_poll_first() -> None:
     hand = bound()
     hand.tell(PollFailed(error=Unreachable("x")))
     hand.mono = hand.track.timers[Timer.DEADLINE] + 20.0
@@ -189,7 +189,7 @@ def test_after_the_grace_a_silent_agent_still_expires() -> None:
     assert [o.kind for o in hand.outcomes] == [OutcomeKind.EXPIRED]
 
 
-def test_a_lost_reply_is_not_given_up_while_nobody_looked() -> None:
+def test_a_lost_reply_is_not_given_up_for_the_time_of_a_downtime() -> None:
     hand = Hand.begun(push=True).tell(SendFailed(error=TimedOut("silent")))
     hand.mono = 500.0
     hand.tell(Due())

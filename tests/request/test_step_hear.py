@@ -75,21 +75,21 @@ def stale(hand: Hand) -> str:
 # ------------------------------------------------------------------ bound by the first news
 
 
-def test_an_agent_that_went_on_elsewhere_is_told_of() -> None:
+def test_a_reply_in_another_context_is_published_as_a_warning() -> None:
     hand = of(replace(record(), request=replace(record().request, context_id="ours")))
     hand.tell(Replied(reply=task(W), began=0.0))
     (why,) = hand.track.record.warnings
     assert ("agent.skill.elsewhere", Level.WARN, {"why": why}) in hand.said
 
 
-def test_a_webhook_is_registered_with_the_reply_where_the_record_says_so() -> None:
+def test_a_webhook_is_registered_at_the_reply_if_the_record_wants_it() -> None:
     hand = of(replace(record(push=True), register_push=True)).tell(Replied(reply=task(W), began=0.0))
     assert hand.asked_for(RegisterPush) == [RegisterPush()]
     assert hand.track.pushing.registered
     assert bound(push=True).asked_for(RegisterPush) == []
 
 
-def test_a_webhook_turned_away_before_the_reply_owes_a_look_at_once() -> None:
+def test_a_webhook_refused_before_the_reply_causes_a_poll_at_the_reply() -> None:
     hand = Hand.sent(push=True).tell(TurnedAway())
     assert hand.track.sending.look_due
     assert hand.tell(Replied(reply=task(W), began=0.0)).next_look == 0.0
@@ -106,7 +106,7 @@ def test_a_webhook_turned_away_before_the_reply_owes_a_look_at_once() -> None:
         ({"task_id": "t-1", "context_id": "ours"}, "", "ours"),
     ],
 )
-def test_a_task_without_a_context_is_in_the_one_that_was_made_for_it(
+def test_a_task_without_a_context_gets_the_context_of_its_request(
     context: dict[str, Any], told: str, kept: str
 ) -> None:
     hand = of(replace(record(), request=replace(record().request, **context)))
@@ -127,7 +127,7 @@ def test_a_task_without_a_context_is_in_the_one_that_was_made_for_it(
         (W, status(W, "more"), UpdateSource.PUSH, ()),
     ],
 )
-def test_what_moved_is_told_and_a_new_state_put_on_record(
+def test_a_moved_task_is_published_and_its_new_state_recorded(
     before: TaskState, event: Task | TaskEvent, via: UpdateSource, effects: tuple[Publish, ...]
 ) -> None:
     hand = polling(bound(before), 20.0)
@@ -143,12 +143,12 @@ def test_what_moved_is_told_and_a_new_state_put_on_record(
         (task(W, "so far"), {"type": "task", "text": "so far", "state": "working"}),
     ],
 )
-def test_what_a_stream_brings_is_told_piece_by_piece(event: Task | TaskEvent, told: dict[str, Any]) -> None:
+def test_each_piece_of_a_stream_is_published(event: Task | TaskEvent, told: dict[str, Any]) -> None:
     hand = Hand.sent(streaming=True).hear(task(W), UpdateSource.STREAM).hear(event, UpdateSource.STREAM)
     assert hand.said == [("agent.chat.inbound", Level.DEBUG, told)]
 
 
-def test_an_outcome_says_in_how_many_pieces_a_stream_brought_the_answer() -> None:
+def test_an_outcome_has_the_number_of_pieces_of_a_streamed_answer() -> None:
     hand = Hand.sent(streaming=True).hear(task(W), UpdateSource.STREAM)
     for piece in ("a", "b", "c"):
         hand.hear(chunk(piece), UpdateSource.STREAM)
@@ -156,7 +156,7 @@ def test_an_outcome_says_in_how_many_pieces_a_stream_brought_the_answer() -> Non
     assert hand.hear(task(C, "abc"), UpdateSource.STREAM).outcomes[0].chunks == 3
 
 
-def test_a_message_on_a_stream_is_told_and_the_end() -> None:
+def test_a_message_on_a_stream_is_published_and_ends_the_request() -> None:
     hand = Hand.sent(streaming=True).hear(DirectReply(message=message("hello")), UpdateSource.STREAM)
     assert ("agent.chat.inbound", Level.DEBUG, {"type": "message", "text": "hello"}) in hand.said
     assert [(o.kind, o.text) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, "hello")]
@@ -179,25 +179,25 @@ def test_a_message_on_a_stream_is_told_and_the_end() -> None:
         (lambda: bound(W), chunk("b"), UpdateSource.STREAM, ""),
     ],
 )
-def test_what_cannot_be_news_any_more_is_stale(
+def test_an_event_older_than_the_tasks_state_is_stale(
     hand: Callable[[], Hand], event: Task | TaskEvent, via: UpdateSource, why: str
 ) -> None:
     assert stale(hand().hear(event, via)) == why
 
 
-def test_a_poll_asked_for_before_the_last_news_still_tells_the_end() -> None:
+def test_a_poll_begun_before_the_last_event_still_ends_the_request() -> None:
     hand = bound(push=True).at(20.0).hear(status(W, "at it"), UpdateSource.PUSH).at(21.0)
     hand.hear(task(C, "done"), UpdateSource.POLL, began=19.9)
     assert [o.text for o in hand.outcomes] == ["done"]
 
 
-def test_a_piece_that_could_not_be_placed_leaves_its_artifact_incomplete() -> None:
+def test_a_piece_without_its_predecessor_leaves_its_artifact_incomplete() -> None:
     hand = bound(push=True).hear(named("a"), UpdateSource.PUSH).hear(named("b"), UpdateSource.PUSH)
     hand.hear(named("b", append=True), UpdateSource.PUSH)
     assert (bool(stale(hand)), hand.track.ending.whole) == (True, {"a"})
 
 
-def test_a_webhook_that_names_no_task_binds_none() -> None:
+def test_a_webhook_without_a_task_binds_no_task() -> None:
     hand = Hand.sent(push=True).tell(SendFailed(error=TimedOut("silent")))
     assert stale(hand.hear(replace(status(W), task_id=""), UpdateSource.PUSH))
     assert hand.track.task is None
@@ -206,17 +206,17 @@ def test_a_webhook_that_names_no_task_binds_none() -> None:
 # ------------------------------------------------------------------ the past of a follow-up
 
 
-def test_a_reply_that_shows_the_past_says_that_the_message_was_taken() -> None:
+def test_a_reply_with_the_earlier_state_confirms_the_message() -> None:
     hand = of(follow_up()).tell(Replied(reply=task(C, "of before"), began=0.0))
     assert hand.track.task is not None
     assert (hand.track.task.state, hand.outcomes, hand.next_look) == (S, [], 1.0)
 
 
-def test_a_stream_that_begins_with_the_past_is_looked_at_in_a_second() -> None:
+def test_a_task_whose_stream_begins_with_the_earlier_state_is_polled_after_a_second() -> None:
     assert of(replace(follow_up(), streaming=True)).hear(task(C, "of before"), UpdateSource.STREAM).next_look == 1.0
 
 
-def test_a_poll_that_shows_the_past_is_believed() -> None:
+def test_a_poll_with_the_earlier_state_is_applied() -> None:
     hand = polling(of(follow_up()).tell(Replied(reply=task(W), began=0.0)), 20.0).hear(
         task(C, "of before"), UpdateSource.POLL
     )
@@ -226,7 +226,7 @@ def test_a_poll_that_shows_the_past_is_believed() -> None:
 # ------------------------------------------------------------------ webhooks that are only messages
 
 
-def test_a_message_in_a_webhook_is_a_remark_that_owes_a_look_while_the_task_is_open() -> None:
+def test_a_message_in_a_webhook_causes_a_poll_while_the_task_is_open() -> None:
     remark = DirectReply(message=message("still at it"))
     assert polling(bound(push=True), 20.0).hear(remark, UpdateSource.PUSH).next_look == 0.0
     ended = bound(push=True).hear(status(C), UpdateSource.PUSH)
@@ -236,7 +236,7 @@ def test_a_message_in_a_webhook_is_a_remark_that_owes_a_look_while_the_task_is_o
     assert (bool(stale(reply)), reply.due(Timer.POLL)) == (True, None)
 
 
-def test_a_message_in_a_webhook_binds_the_task_in_the_context_it_names() -> None:
+def test_a_message_in_a_webhook_binds_its_task_in_its_context() -> None:
     remark = DirectReply(message=replace(message("at it"), task_id="t-1", context_id="theirs"))
     hand = Hand.sent(push=True).tell(SendFailed(error=TimedOut("silent"))).hear(remark, UpdateSource.PUSH)
     assert hand.track.task is not None
@@ -246,7 +246,7 @@ def test_a_message_in_a_webhook_binds_the_task_in_the_context_it_names() -> None
 # ------------------------------------------------------------------ the end, whole or not
 
 
-def test_all_pieces_must_be_whole() -> None:
+def test_a_task_ends_when_each_of_its_artifacts_is_whole() -> None:
     half = (
         bound(push=True)
         .hear(named("a"), UpdateSource.PUSH)
@@ -274,13 +274,11 @@ def test_all_pieces_must_be_whole() -> None:
         (UpdateSource.STREAM, "", False),
     ],
 )
-def test_an_end_is_whole_where_it_was_asked_for_or_shows_what_was_made(
-    via: UpdateSource, text: str, whole: bool
-) -> None:
+def test_an_end_is_whole_if_it_was_polled_or_has_artifacts(via: UpdateSource, text: str, whole: bool) -> None:
     assert bool(bound().hear(task(C, text), via).outcomes) is whole
 
 
-def test_a_task_seen_at_work_is_not_known_whole_and_fills_the_gap() -> None:
+def test_a_poll_of_a_working_task_fills_the_gap_and_makes_its_artifacts_incomplete() -> None:
     hand = (
         Hand.sent(streaming=True)
         .hear(task(W), UpdateSource.STREAM)

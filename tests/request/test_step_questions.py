@@ -44,7 +44,7 @@ def answer(hand: Hand) -> Hand:
     return hand.tell(Answered(answer=Answer(question_id=hand.question.question_id, text="main")))
 
 
-def test_a_question_says_who_asks_what_and_until_when() -> None:
+def test_a_question_has_its_agent_its_text_and_its_deadline() -> None:
     (ask,) = asking().asked_for(Ask)
     assert isinstance(ask, Ask)
     question = ask.question
@@ -73,21 +73,21 @@ def test_questions_differ_by_their_task_their_words_and_their_data_alone(one: Ta
 
 
 @pytest.mark.parametrize("via", [UpdateSource.PUSH, UpdateSource.STREAM])
-def test_another_question_that_only_a_webhook_or_stream_tells_of_is_looked_at_first(via: UpdateSource) -> None:
+def test_another_question_from_a_webhook_or_stream_is_polled_first(via: UpdateSource) -> None:
     hand = asking().hear(SURE, via)
     assert hand.asked_for(Ask) + hand.asked_for(ResolveQuestion) == []
     assert hand.next_look is not None
     assert hand.next_look <= 0.0
 
 
-def test_the_same_question_told_once_more_changes_nothing() -> None:
+def test_a_repeated_question_changes_nothing() -> None:
     hand = asking().wait(0.0)
     hand.hear(WHICH, UpdateSource.POLL)
     assert (hand.effects, hand.next_look) == ((Save(),), 60.0)
     assert hand.hear(status(I, "which?", said_id="q1"), UpdateSource.PUSH).next_look == 60.0
 
 
-def test_a_question_is_not_asked_again_while_its_answer_is_on_its_way() -> None:
+def test_a_question_is_not_asked_again_while_its_answer_is_being_sent() -> None:
     hand = answer(asking()).at(20.0).hear(WHICH, UpdateSource.POLL)
     assert (hand.asked_for(Ask), hand.next_look) == ([], 1.0)
 
@@ -98,7 +98,7 @@ def test_a_status_that_stays_for_a_minute_after_its_answer_asks_again() -> None:
     assert len(hand.hear(still, UpdateSource.POLL).asked_for(Ask)) == 1
 
 
-def test_an_answer_that_was_lost_on_its_way_is_asked_for_again_at_the_first_look() -> None:
+def test_a_question_with_a_lost_answer_is_asked_again_at_the_first_poll() -> None:
     seen = asks("which?", "q1", at=True)
     hand = answer(asking(seen)).wait(1).tell(ResumeFailed(error=ConnectionLost("cut", sent=True)))
     hand.wait(1).hear(seen, UpdateSource.POLL)
@@ -112,7 +112,7 @@ def test_a_question_that_never_had_words_is_asked_again_by_the_same_status() -> 
     assert len(hand.hear(asks(at=True), UpdateSource.POLL).asked_for(Ask)) == 1
 
 
-def test_a_question_the_agent_dropped_gives_the_request_its_time_back() -> None:
+def test_a_question_that_the_agent_dropped_extends_the_deadline_by_its_time() -> None:
     hand = asking().at(100.0).hear(task(W), UpdateSource.POLL)
     assert (hand.track.timers[Timer.DEADLINE], hand.track.asking.question, hand.track.turn_from) == (
         3_690.0,
@@ -121,18 +121,18 @@ def test_a_question_the_agent_dropped_gives_the_request_its_time_back() -> None:
     )
 
 
-def test_a_task_that_is_only_accepted_again_has_not_gone_on_from_its_question() -> None:
+def test_a_submitted_state_does_not_withdraw_a_question() -> None:
     assert asking().at(100.0).hear(task(S), UpdateSource.POLL).question
 
 
-def test_a_question_at_the_end_of_a_limit_the_caller_set_leaves_no_time_at_all() -> None:
+def test_a_question_at_the_end_of_a_callers_limit_leaves_no_time() -> None:
     kept = record(limit_s=20)
     kept = replace(kept, request=replace(kept.request, timeout_s=20.0))
     hand = Hand(track=new_track(kept, Now(0.0, START))).tell(Recovered()).tell(Replied(reply=task(S), began=0.0))
     assert hand.at(21.0).hear(WHICH, UpdateSource.POLL).track.asking.left_s == 0.0
 
 
-def test_the_reply_to_a_cancel_does_not_clear_up_whether_an_answer_arrived() -> None:
+def test_the_reply_to_a_cancel_does_not_settle_a_doubtful_answer() -> None:
     before = asking()
     question = before.question
     hand = Hand(track=new_track(before.track.record, Now(20.0, START))).at(20.0)

@@ -42,7 +42,7 @@ def asking() -> Hand:
     return bound().hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
 
 
-def test_an_end_that_is_known_is_the_outcome_even_if_the_time_limit_passes_before_all_of_it_is() -> None:
+def test_a_known_end_is_the_outcome_although_the_limit_passes_before_its_result_is_whole() -> None:
     hand = bound()
     hand.mono = hand.track.timers[Timer.DEADLINE] - 0.5
     hand.hear(status(C, final=True), UpdateSource.PUSH).wait(0.6)
@@ -51,7 +51,7 @@ def test_an_end_that_is_known_is_the_outcome_even_if_the_time_limit_passes_befor
 
 
 @pytest.mark.parametrize("cancelled", ["before", "after"])
-def test_a_cancel_nobody_confirms_does_not_outweigh_an_end_that_is_known(cancelled: str) -> None:
+def test_an_unconfirmed_cancel_does_not_replace_a_known_end(cancelled: str) -> None:
     hand = bound()
     if cancelled == "before":
         hand.tell(CancelAsked())
@@ -64,14 +64,14 @@ def test_a_cancel_nobody_confirms_does_not_outweigh_an_end_that_is_known(cancell
     assert [(o.kind, o.text) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, "all of it")]
 
 
-def test_a_question_is_withdrawn_as_soon_as_its_task_is_known_to_have_ended() -> None:
+def test_a_question_is_withdrawn_when_its_task_has_ended() -> None:
     hand = asking().hear(status(C, final=True), UpdateSource.PUSH)
     assert [e.state for e in hand.asked_for(ResolveQuestion) if isinstance(e, ResolveQuestion)] == ["withdrawn"]
     assert hand.track.asking.question is None
 
 
 @pytest.mark.parametrize("error", [InvalidParams("it is over"), Unreachable("down")])
-def test_an_answer_that_fails_because_the_task_ended_meanwhile_leaves_its_end_as_it_is(error: FleetsimError) -> None:
+def test_an_answer_that_fails_after_the_tasks_end_leaves_that_end(error: FleetsimError) -> None:
     hand = asking()
     hand.tell(Answered(answer=Answer(question_id=hand.question.question_id, text="main")))
     assert hand.asked_for(Resume)
@@ -86,14 +86,12 @@ def test_an_answer_that_fails_because_the_task_ended_meanwhile_leaves_its_end_as
     ("error", "kind"),
     [(WireError("HTML"), OutcomeKind.PROTOCOL_ERROR), (InternalError("boom"), OutcomeKind.FAILED)],
 )
-def test_a_cancelled_send_that_an_agent_answered_badly_is_not_called_unsent(
-    error: FleetsimError, kind: OutcomeKind
-) -> None:
+def test_a_cancelled_send_with_a_bad_reply_is_not_called_unsent(error: FleetsimError, kind: OutcomeKind) -> None:
     hand = Hand.begun().tell(CancelAsked()).tell(SendFailed(error=error))
     assert [o.kind for o in hand.outcomes] == [kind]
 
 
-def test_a_late_webhook_does_not_reopen_a_question_that_the_agent_went_on_from() -> None:
+def test_a_late_webhook_does_not_reopen_a_question_that_the_agent_left() -> None:
     hand = asking().wait(0).hear(task(W), UpdateSource.POLL)
     hand.hear(status(I, "which?", said_id="q1"), UpdateSource.PUSH)
     assert not hand.asked_for(Ask)
@@ -110,7 +108,7 @@ def test_a_late_webhook_does_not_reopen_a_question_that_another_one_replaced() -
     assert not hand.asked_for(Ask)
 
 
-def test_what_a_webhook_shows_of_a_running_task_is_not_taken_for_the_whole() -> None:
+def test_a_webhook_of_a_running_task_does_not_make_its_result_whole() -> None:
     beside = replace(status(W), artifacts=task(W, "half").artifacts)
     hand = bound().hear(beside, UpdateSource.PUSH).hear(status(C, final=True), UpdateSource.PUSH)
     assert not hand.outcomes
@@ -118,7 +116,7 @@ def test_what_a_webhook_shows_of_a_running_task_is_not_taken_for_the_whole() -> 
     assert [o.text for o in hand.outcomes] == ["half and half"]
 
 
-def test_after_a_restart_a_late_webhook_does_not_reopen_the_question_the_record_ends_with() -> None:
+def test_after_a_restart_a_late_webhook_does_not_reopen_the_recorded_question() -> None:
     kept = replace(record(push=True), phase=Phase.ACCEPTED, task=task(I, said="which?", said_id="q1"), answers=1)
     hand = Hand(track=new_track(kept, Now(0.0, START))).tell(Recovered())
     hand.mono = 1.0
@@ -150,7 +148,7 @@ def test_a_rejection_under_way_at_the_crash_cancels_and_is_never_sent_as_an_answ
 
 
 @pytest.mark.parametrize(("push", "ends"), [(False, [OutcomeKind.LOST]), (True, [])])
-def test_a_task_that_can_neither_be_read_nor_tell_of_itself_ends_at_once(push: bool, ends: list[OutcomeKind]) -> None:
+def test_a_task_without_polls_streams_and_webhooks_ends_at_once(push: bool, ends: list[OutcomeKind]) -> None:
     hand = Hand.begun(push=push).tell(Replied(reply=task(W), began=0.0)).wait(2)
     for _ in range(3):
         hand.tell(PollFailed(error=MethodNotFound())).wait(6)

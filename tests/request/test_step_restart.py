@@ -74,7 +74,7 @@ def answer_to(question: Question, decision: Decision = Decision.ANSWER) -> Answe
         (Phase.ACCEPTED, 500.0, -50.0, 55.0),
     ],
 )
-def test_a_limit_goes_on_over_a_restart_with_five_seconds_for_what_was_under_way(
+def test_a_limit_continues_over_a_restart_with_five_seconds_for_calls_under_way(
     phase: Phase, later_s: float, began: float, deadline: float
 ) -> None:
     track = new_track(replace(record(limit_s=100), phase=phase), Now(50.0, START + timedelta(seconds=later_s)))
@@ -84,35 +84,35 @@ def test_a_limit_goes_on_over_a_restart_with_five_seconds_for_what_was_under_way
 # ------------------------------------------------------------------ a restart
 
 
-def test_what_was_only_recorded_is_sent_after_a_restart() -> None:
+def test_a_recorded_unsent_request_is_sent_after_a_restart() -> None:
     assert again(record()).effects == (Send(stream=False),)
 
 
-def test_a_task_that_was_at_work_is_the_agents_turn_and_looked_at() -> None:
+def test_a_working_task_is_polled_after_a_restart_and_its_agents_time_runs() -> None:
     hand = again(bound(W), after_s=20.0)
     assert hand.effects == ()
     assert (hand.track.turn_from, hand.track.ending.polls_owed, hand.next_look) == (20.0, 0, 4.0)
 
 
-def test_a_task_bound_while_its_phase_was_not_yet_on_record_is_not_looked_for() -> None:
+def test_a_bound_task_with_an_older_recorded_phase_is_not_searched() -> None:
     hand = again(replace(bound(W), phase=Phase.SENDING))
     assert hand.asked_for(LookUpTask) == []
     assert hand.next_look == 4.0
 
 
-def test_a_task_that_had_ended_is_owed_its_looks_and_no_cancel() -> None:
+def test_an_ended_task_is_polled_after_a_restart_and_not_cancelled() -> None:
     hand = again(replace(bound(C), cancel_wanted=True))
     assert hand.effects == ()
     assert (hand.track.ending.polls_owed, hand.track.turn_from, hand.next_look) == (6, None, 4.0)
 
 
-def test_a_wish_to_cancel_is_told_again_after_a_restart() -> None:
+def test_a_requested_cancel_is_sent_again_after_a_restart() -> None:
     hand = again(replace(bound(W), cancel_wanted=True))
     assert hand.effects == (Cancel(),)
     assert hand.due(Timer.CANCEL) == 30.0
 
 
-def test_a_question_that_was_open_is_open_again_and_the_agent_is_not_at_its_turn() -> None:
+def test_an_open_question_is_open_after_a_restart_and_its_agents_time_stands_still() -> None:
     before = asking()
     question = before.question
     hand = again(before.track.record, question=question, after_s=3_000.0)
@@ -127,7 +127,7 @@ def test_a_question_that_was_open_is_open_again_and_the_agent_is_not_at_its_turn
     ("after_s", "left", "half"),
     [(43_209.0, 43_201.0, 1.0), (43_210.0, 43_200.0, None), (90_000.0, 0.0, None), (-90_000.0, 86_400.0, 43_200.0)],
 )
-def test_a_question_lives_on_for_what_is_left_of_its_life(after_s: float, left: float, half: float | None) -> None:
+def test_a_question_keeps_the_rest_of_its_time_over_a_restart(after_s: float, left: float, half: float | None) -> None:
     before = asking()
     now = Now(7.0, START + timedelta(seconds=after_s))
     track, _ = step(new_track(before.track.record, now), Recovered(question=before.question), now, Rules())
@@ -136,7 +136,7 @@ def test_a_question_lives_on_for_what_is_left_of_its_life(after_s: float, left: 
     assert track.timers.get(Timer.REMINDER) == (None if half is None else 7.0 + half)
 
 
-def test_a_question_whose_task_moved_on_before_the_restart_is_withdrawn_by_whatever_it_asks_next() -> None:
+def test_a_question_of_a_task_that_moved_before_the_restart_is_withdrawn_by_the_next_question() -> None:
     before = asking()
     hand = again(replace(before.track.record, task=task(W)), question=before.question, after_s=20.0)
     assert hand.track.asking.key == ""
@@ -156,14 +156,14 @@ def in_doubt(kept: RequestRecord | None = None) -> Hand:
     return again(kept or before.track.record, question=question, answer=answer_to(question), after_s=20.0)
 
 
-def test_an_answer_in_doubt_has_the_task_looked_at_now_and_nothing_sent() -> None:
+def test_a_doubtful_answer_causes_a_poll_and_is_not_sent() -> None:
     hand = in_doubt()
     assert (hand.asked_for(Resume), hand.next_look, hand.track.asking.doubt) == ([], 0.0, True)
     assert hand.track.asking.question is None
 
 
 @pytest.mark.parametrize("held", [task(W), task(I, said="sure?", said_id="q2")])
-def test_an_answer_to_what_the_task_does_not_wait_for_any_more_is_settled(held: Task) -> None:
+def test_an_answer_to_a_question_that_the_task_left_is_settled(held: Task) -> None:
     hand = in_doubt(bound(held))
     assert hand.asked_for(ResolveQuestion) == [
         ResolveQuestion(question_id=asking().question.question_id, state="delivered")
@@ -172,7 +172,7 @@ def test_an_answer_to_what_the_task_does_not_wait_for_any_more_is_settled(held: 
 
 
 @pytest.mark.parametrize("via", [UpdateSource.PUSH, UpdateSource.STREAM])
-def test_only_a_poll_clears_up_a_doubt(via: UpdateSource) -> None:
+def test_only_a_poll_settles_a_doubtful_answer(via: UpdateSource) -> None:
     hand = in_doubt().tell(Due()).at(21.0).hear(WHICH, via)
     assert (hand.asked_for(Resume), hand.track.asking.doubt) == ([], True)
     hand.hear(status(W), via)
@@ -190,7 +190,7 @@ def test_only_a_poll_clears_up_a_doubt(via: UpdateSource) -> None:
         (bound(W), OutcomeKind.LOST, GONE),
     ],
 )
-def test_what_nobody_can_be_asked_about_ends_as_what_it_was(
+def test_a_request_whose_agent_cannot_be_called_ends_by_its_recorded_phase(
     kept: RequestRecord, kind: OutcomeKind, reason: str
 ) -> None:
     hand = again(kept, uncallable=GONE)
@@ -199,7 +199,7 @@ def test_what_nobody_can_be_asked_about_ends_as_what_it_was(
     assert hand.effects == (Close(outcome=outcome),)
 
 
-def test_an_open_question_nobody_can_be_told_the_answer_of_is_withdrawn() -> None:
+def test_an_open_question_of_an_agent_that_cannot_be_called_is_withdrawn() -> None:
     before = asking()
     question = before.question
     hand = again(before.track.record, question=question, uncallable=GONE, after_s=20.0)
@@ -217,7 +217,7 @@ def at_limit(hand: Hand, *, shortened: bool = False) -> Hand:
     return hand.wait(hand.track.timers[Timer.DEADLINE] - hand.mono - 0.5).wait(0.5)
 
 
-def test_a_question_in_a_webhook_that_outran_the_reply_is_asked_once_the_reply_is_overdue() -> None:
+def test_a_question_in_an_early_webhook_is_asked_once_the_reply_is_overdue() -> None:
     hand = Hand.sent(push=True).hear(WHICH, UpdateSource.PUSH)
     hand.wait(14.9)
     assert not hand.asked_for(Ask)
@@ -226,7 +226,7 @@ def test_a_question_in_a_webhook_that_outran_the_reply_is_asked_once_the_reply_i
     assert hand.track.sending.in_air, "the reply is still awaited"
 
 
-def test_work_in_a_webhook_that_outran_the_reply_expires_as_a_task_at_the_limit() -> None:
+def test_a_task_of_an_early_webhook_expires_at_the_limit() -> None:
     hand = Hand.sent(push=True).hear(status(W), UpdateSource.PUSH)
     (outcome,) = at_limit(hand).outcomes
     assert (outcome.kind, outcome.cause) == (OutcomeKind.EXPIRED, Cause.TASK_DEADLINE)
@@ -236,7 +236,7 @@ def test_work_in_a_webhook_that_outran_the_reply_expires_as_a_task_at_the_limit(
 # ------------------------------------------------------------------ reminders
 
 
-def test_an_answer_leaves_the_time_that_was_left_when_it_was_asked_and_a_minute_at_least() -> None:
+def test_after_an_answer_a_request_has_its_remaining_time_and_at_least_a_minute() -> None:
     hand = asking()
     hand.at(3_590.0)
     early = hand.tell(Answered(answer=answer_to(hand.question)))

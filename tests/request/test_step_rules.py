@@ -47,7 +47,7 @@ def joined(seen: Task | None = None, *, streaming: bool = False) -> Hand:
     return hand.tell(Join(task=seen or task(TaskState.SUBMITTED), seen=seen is not None))
 
 
-def test_an_owed_poll_that_brings_nothing_ends_the_request_after_its_limit() -> None:
+def test_a_poll_for_a_missing_result_ends_the_request_after_its_limit() -> None:
     hand = streamed(status(W), status(C), rules=Rules(owed_s=3.0)).wait(2.9)
     assert (len(hand.asked_for(Poll)), hand.outcomes) == (1, [])
     (outcome,) = hand.wait(0.2).outcomes
@@ -78,7 +78,7 @@ def test_a_young_task_is_polled_again_soon_after_a_failed_poll(error: FleetsimEr
     assert hand.next_look == pytest.approx(again_s)
 
 
-def test_failed_polls_of_a_young_task_are_repeated_after_1_2_and_4_seconds_or_when_the_agent_says() -> None:
+def test_failed_polls_of_a_young_task_are_repeated_after_1_2_and_4_seconds_or_at_retry_after() -> None:
     hand, pauses = bound(), []
     for _ in range(3):
         hand.wait(hand.next_look or 0.0).tell(PollFailed(error=BAD_GATEWAY))
@@ -94,7 +94,7 @@ def test_an_old_task_is_polled_again_after_one_interval() -> None:
 
 
 @pytest.mark.parametrize(("repeats", "ended"), [(0, True), (1, False)])
-def test_a_refused_key_is_tried_again_as_often_as_the_rules_say(repeats: int, ended: bool) -> None:
+def test_a_refused_key_is_tried_again_as_often_as_the_rules_allow(repeats: int, ended: bool) -> None:
     hand = bound(Rules(key_repeats=repeats)).wait(1.0)
     assert bool(hand.tell(PollFailed(error=AuthRefused("no", status=401))).outcomes) is ended
 
@@ -107,11 +107,11 @@ def test_a_task_that_is_joined_is_polled_at_once_and_its_stream_is_joined_when_i
     assert not joined(task(W)).wait(0.5).asked_for(Poll)
 
 
-def test_an_unknown_task_that_nobody_has_seen_is_not_asked_for_again() -> None:
+def test_an_unknown_task_that_was_never_seen_is_polled_once() -> None:
     assert joined().wait(0.0).tell(PollFailed(error=TaskNotFound())).outcomes
 
 
-def test_a_stream_is_left_alone_and_its_events_unpublished_where_the_rules_say_so() -> None:
+def test_with_these_rules_a_task_is_not_polled_beside_its_stream_and_no_event_is_published() -> None:
     quiet = streamed(status(W), rules=Rules(polls_beside_stream=False, events=False))
     assert (quiet.due(Timer.POLL), quiet.asked_for(Publish)[1:]) == (None, [])
     loud = streamed(status(W))
@@ -124,19 +124,17 @@ def test_texts_stay_whole_without_a_limit() -> None:
 
 
 @pytest.mark.parametrize(("events", "ended"), [((False,), True), ((False, True), False), ((True,), False)])
-def test_an_artifact_in_one_event_is_whole_and_one_in_pieces_is_looked_at(
-    events: tuple[bool, ...], ended: bool
-) -> None:
+def test_an_artifact_in_one_event_is_whole_and_one_in_pieces_is_polled(events: tuple[bool, ...], ended: bool) -> None:
     hand = streamed(status(W), *(chunk("x", append=append) for append in events), status(C))
     assert (bool(hand.outcomes), hand.next_look) == (ended, None if ended else 0.0)
 
 
-def test_a_task_that_completed_without_a_text_is_looked_at_although_its_file_is_whole() -> None:
+def test_a_task_that_completed_without_a_text_is_polled_although_its_file_is_whole() -> None:
     hand = streamed(status(W), chunk("", append=False), status(C))
     assert (hand.outcomes, hand.next_look) == ([], 0.0)
 
 
-def test_a_poll_for_the_rest_of_a_result_waits_as_long_as_the_agent_says() -> None:
+def test_a_poll_for_the_rest_of_a_result_obeys_retry_after() -> None:
     overloaded = HttpRefused("later", status=503, retry_after_s=20.0)
     assert streamed(status(W), status(C)).wait(0.0).tell(PollFailed(error=overloaded)).next_look == 20.0
 

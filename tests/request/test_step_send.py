@@ -63,14 +63,14 @@ def retry(reason: str, attempt: int = 0, seconds: float = 0, level: Level = Leve
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_a_request_goes_out_in_the_form_its_record_names(streaming: bool) -> None:
+def test_a_request_is_sent_in_the_form_of_its_record(streaming: bool) -> None:
     hand = Hand.begun(streaming=streaming)
     assert hand.effects == (Send(stream=streaming),)
     assert hand.track.awaits_reply
     assert hand.tell(Left()).track.turn_from == 0.0
 
 
-def test_each_try_is_told_and_recorded_with_the_pause_before_it() -> None:
+def test_each_retry_is_published_and_recorded_with_its_pause() -> None:
     hand = Hand.sent()
     for attempt, wait in enumerate((0.5, 1.5, 4.5), 1):
         hand.tell(SendFailed(error=Unreachable("refused")))
@@ -89,7 +89,7 @@ def test_each_try_is_told_and_recorded_with_the_pause_before_it() -> None:
     ("retry_after_s", "jitter", "waits"),
     [(None, 0.5, 0.5), (None, 0.0, 0.05), (None, 1.0, 1.0), (-5.0, 0.5, 0.5), (0.0, 0.5, 0.5), (20.0, 0.5, 20.0)],
 )
-def test_a_pause_is_chances_but_never_none_nor_less_than_the_agent_asks(
+def test_a_pause_is_random_above_zero_and_at_least_retry_after(
     retry_after_s: float | None, jitter: float, waits: float
 ) -> None:
     hand = Hand.sent()
@@ -129,7 +129,7 @@ def test_a_stream_and_a_webhook_that_one_code_may_mean_are_left_out_one_after_th
     assert (named.asked_for(Send), named.track.record.push) == ([Send(stream=True)], False)
 
 
-def test_a_send_that_a_webhook_outran_is_told_to_have_arrived() -> None:
+def test_a_send_with_an_early_webhook_has_arrived() -> None:
     hand = Hand.sent(push=True).hear(task(W), UpdateSource.PUSH).tell(SendFailed(error=TimedOut("silent")))
     assert hand.effects[-1] == retry("the task is known already: silent", level=Level.INFO)
     assert hand.track.task is not None
@@ -147,12 +147,12 @@ def test_a_send_that_a_webhook_outran_is_told_to_have_arrived() -> None:
         (MethodNotFound("what?"), False),
     ],
 )
-def test_a_follow_up_that_its_task_does_not_take_is_the_callers(error: FleetsimError, ours: bool) -> None:
+def test_a_refused_follow_up_is_blamed_on_the_caller(error: FleetsimError, ours: bool) -> None:
     hand = of(follow_up()).tell(SendFailed(error=error))
     assert [o.cause for o in hand.outcomes] == [Cause.REQUEST_WRONG if ours else Cause.REFUSED]
 
 
-def test_a_cancel_while_the_send_was_in_the_air_ends_what_was_refused() -> None:
+def test_a_cancel_during_a_send_that_is_refused_ends_the_request() -> None:
     hand = Hand.sent().tell(CancelAsked()).tell(SendFailed(error=Unreachable("refused")))
     (outcome,) = hand.outcomes
     assert (outcome.kind, outcome.cause) == (OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON)
@@ -160,7 +160,7 @@ def test_a_cancel_while_the_send_was_in_the_air_ends_what_was_refused() -> None:
 
 
 @pytest.mark.parametrize("error", [TimedOut("silent"), HttpRefused("proxy", status=502)])
-def test_a_cancel_while_the_send_was_in_the_air_does_not_end_what_may_have_arrived(error: FleetsimError) -> None:
+def test_a_cancel_during_a_send_that_may_have_arrived_does_not_end_the_request(error: FleetsimError) -> None:
     hand = Hand.sent().tell(CancelAsked()).tell(SendFailed(error=error))
     assert not hand.outcomes
     assert hand.asked_for(LookUpTask)
@@ -173,7 +173,7 @@ def lost(error: FleetsimError | None = None, **kind: bool) -> Hand:
     return Hand.sent(**kind).at(5.0).tell(SendFailed(error=error or TimedOut("silent")))
 
 
-def test_a_follow_ups_task_is_found_only_if_it_tells_of_the_message() -> None:
+def test_the_task_of_a_lost_follow_up_is_found_only_if_it_has_the_message() -> None:
     stands = task(C, "of before")
     hand = of(follow_up()).tell(SendFailed(error=TimedOut("silent"))).tell(Found(task=stands))
     assert hand.track.task is None
@@ -191,7 +191,7 @@ def streamed(*, rejoin: bool = True) -> Hand:
     return hand.hear(task(W), UpdateSource.POLL)
 
 
-def test_a_stream_that_ended_is_joined_again_ever_later_and_three_times_at_most() -> None:
+def test_a_stream_that_ended_is_joined_again_at_most_three_times_after_growing_pauses() -> None:
     hand = streamed()
     for count, wait in enumerate((0.5, 1.5, 4.5), 1):
         hand.tell(StreamEnded())
@@ -213,13 +213,13 @@ def test_a_stream_that_ended_is_joined_again_ever_later_and_three_times_at_most(
 @pytest.mark.parametrize(
     "error", [MethodNotFound("no"), UnsupportedOperation("no"), TaskNotFound("no"), LimitReached("no")]
 )
-def test_a_stream_that_will_not_change_is_not_joined_again(error: FleetsimError) -> None:
+def test_a_stream_that_was_refused_for_good_is_not_joined_again(error: FleetsimError) -> None:
     hand = streamed().tell(StreamEnded(error=error))
     assert hand.said == [("agent.stream.broken", Level.DEBUG, {"why": "no"})]
     assert (hand.due(Timer.REJOIN), hand.track.streaming.gap) == (None, True)
 
 
-def test_a_stream_that_may_not_be_joined_since_its_task_has_ended_has_it_looked_at_now() -> None:
+def test_an_ended_task_whose_stream_cannot_be_joined_is_polled_at_once() -> None:
     hand = streamed().tell(StreamEnded())
     hand.track.timers.pop(Timer.POLL)
     hand.at(hand.mono + 0.5).tell(Due())
@@ -228,7 +228,7 @@ def test_a_stream_that_may_not_be_joined_since_its_task_has_ended_has_it_looked_
     assert (hand.due(Timer.REJOIN), hand.next_look) == (None, 0.0)
 
 
-def test_the_end_of_a_stream_is_expected_while_a_question_is_open_or_the_task_has_ended() -> None:
+def test_a_stream_that_ends_at_a_question_or_the_tasks_end_is_not_joined_again() -> None:
     asking = streamed().hear(task(I, said="which?"), UpdateSource.STREAM).tell(StreamEnded())
     ended = streamed().hear(status(C), UpdateSource.STREAM).tell(StreamEnded())
     for hand in (asking, ended):

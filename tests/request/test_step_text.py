@@ -62,14 +62,14 @@ def test_notes_beside_a_task_are_not_kept() -> None:
     assert (kept.status.message.parts, kept.history[0].parts) == (said.parts, said.parts)
 
 
-def test_a_question_past_the_limit_says_so() -> None:
+def test_a_question_past_the_limit_is_marked_as_cut() -> None:
     hand = Hand.begun(SMALL).hear(task(TaskState.INPUT_REQUIRED, said="q" * 150), UpdateSource.REPLY)
     (asked,) = hand.asked_for(Ask)
     assert isinstance(asked, Ask)
     assert (asked.question.text, asked.question.truncated, asked.question.text_chars) == ("q" * 100, True, 150)
 
 
-def test_events_carry_excerpts_that_say_they_are() -> None:
+def test_events_carry_marked_excerpts() -> None:
     hand = Hand.begun(streaming=True).hear(task(TaskState.WORKING), UpdateSource.STREAM)
     hand.hear(chunk("y" * 9_000, append=False), UpdateSource.STREAM)
     (told,) = said(hand, StreamReceived)
@@ -80,7 +80,7 @@ def test_events_carry_excerpts_that_say_they_are() -> None:
 
 
 @pytest.mark.parametrize("error", [LimitReached("the stream is larger than 7 bytes"), ConnectionLost("cut", sent=True)])
-def test_a_stream_that_ends_at_a_limit_says_which_and_the_task_is_polled(error: FleetsimError) -> None:
+def test_a_stream_that_ends_at_a_limit_names_it_and_the_task_is_polled(error: FleetsimError) -> None:
     hand = Hand.begun(streaming=True).hear(task(TaskState.WORKING), UpdateSource.STREAM)
     hand.tell(StreamEnded(error=error))
     assert [e.why for e in said(hand, StreamBroken)] == [str(error)]
@@ -111,7 +111,7 @@ TOLD = st.one_of(
 @example([artifact("a", "x" * 30, append=True)] * 5)
 @example([artifact("a", "x" * 50), artifact("b", "x" * 50)])
 @example([artifact("a", "x" * 60), artifact("b", "x" * 60), artifact("a", "x" * 10), artifact("c", "x")])
-def test_a_followed_task_holds_what_it_would_if_all_of_it_were_bounded_at_each_event(events: list[TaskEvent]) -> None:
+def test_a_followed_task_equals_one_that_is_bounded_at_each_event(events: list[TaskEvent]) -> None:
     hand, whole = Hand.begun(SMALL, streaming=True), None
     for event in events:
         event = Snapshot(task=event) if isinstance(event, Task) else event
@@ -120,7 +120,7 @@ def test_a_followed_task_holds_what_it_would_if_all_of_it_were_bounded_at_each_e
         assert hand.track.record.task == whole
 
 
-def test_an_artifact_that_comes_whole_once_more_is_no_further_piece_of_the_answer() -> None:
+def test_a_repeated_whole_artifact_does_not_count_as_a_piece() -> None:
     hand = Hand.begun(streaming=True).hear(task(TaskState.WORKING), UpdateSource.STREAM)
     for event in (artifact("a", "x"), artifact("b", "x"), artifact("a", "y"), artifact("a", "z", append=True)):
         hand.hear(event, UpdateSource.STREAM)
@@ -128,7 +128,7 @@ def test_an_artifact_that_comes_whole_once_more_is_no_further_piece_of_the_answe
 
 
 @pytest.mark.parametrize("via", [UpdateSource.STREAM, UpdateSource.POLL])
-def test_one_more_artifact_or_a_look_calls_as_little_beside_thousands_as_beside_a_hundred(via: UpdateSource) -> None:
+def test_an_artifact_or_a_poll_costs_as_many_calls_among_thousands_as_among_a_hundred(via: UpdateSource) -> None:
     news = artifact("new", "x") if via is UpdateSource.STREAM else task(TaskState.WORKING)
 
     def calls(beside: int) -> int:

@@ -103,7 +103,7 @@ def look(hand: Hand, error: FleetsimError) -> bool:
 
 
 @pytest.mark.parametrize(("error", "kind", "blame"), UNCHANGING, ids=lambda e: type(e).__name__)
-def test_a_poll_that_cannot_change_ends_the_request(error: FleetsimError, kind: OutcomeKind, blame: Blame) -> None:
+def test_a_poll_with_a_final_error_ends_the_request(error: FleetsimError, kind: OutcomeKind, blame: Blame) -> None:
     hand, looks = bound(), 0
     while look(hand, error):
         looks += 1
@@ -118,7 +118,7 @@ def test_a_poll_that_cannot_change_ends_the_request(error: FleetsimError, kind: 
 
 
 @pytest.mark.parametrize("error", PASSING, ids=lambda e: type(e).__name__)
-def test_a_poll_that_may_do_better_is_made_until_the_deadline_which_says_why(error: FleetsimError) -> None:
+def test_a_poll_with_a_temporary_error_is_repeated_until_the_deadline_which_quotes_it(error: FleetsimError) -> None:
     hand = bound()
     while hand.mono < 3590 and look(hand, error):
         assert not said(hand, PollingStopped)
@@ -128,7 +128,7 @@ def test_a_poll_that_may_do_better_is_made_until_the_deadline_which_says_why(err
 
 
 @pytest.mark.parametrize("code", [404, 405, 410])
-def test_an_address_without_the_task_is_asked_once_more(code: int) -> None:
+def test_a_404_for_a_task_is_polled_once_more(code: int) -> None:
     hand = bound()
     gone = HttpRefused("no", status=code)
     assert look(hand, gone)
@@ -137,7 +137,7 @@ def test_an_address_without_the_task_is_asked_once_more(code: int) -> None:
     assert [(o.kind, o.cause) for o in hand.outcomes] == [(OutcomeKind.LOST, Cause.TASK_GONE)]
 
 
-def test_while_a_stream_is_open_polling_ends_and_the_request_goes_on() -> None:
+def test_with_an_open_stream_only_the_polling_ends() -> None:
     hand = Hand.begun(streaming=True).hear(task(W), UpdateSource.STREAM)
     while look(hand, TOO_LARGE):
         pass
@@ -163,7 +163,7 @@ def test_when_the_stream_ends_too_the_request_ends(rejoin: bool) -> None:
     assert [o.kind for o in hand.outcomes] == [OutcomeKind.LOST]
 
 
-def test_a_webhook_that_may_come_is_registered_and_waited_for_until_the_deadline() -> None:
+def test_a_possible_webhook_is_registered_and_awaited_until_the_deadline() -> None:
     hand = bound(push=True)
     for _ in range(3):
         assert look(hand, TOO_LARGE)
@@ -176,7 +176,7 @@ def test_a_webhook_that_may_come_is_registered_and_waited_for_until_the_deadline
     assert str(TOO_LARGE) in hand.outcomes[0].reason
 
 
-def test_a_webhook_the_agent_does_not_take_is_not_waited_for() -> None:
+def test_a_webhook_that_the_agent_refuses_is_not_awaited() -> None:
     hand = bound(push=True)
     while look(hand, TOO_LARGE):
         pass
@@ -195,7 +195,7 @@ def test_an_open_question_keeps_the_request_and_its_answer_may_end_it() -> None:
     assert [o.kind for o in hand.outcomes] == [OutcomeKind.LOST]
 
 
-def test_a_cancel_under_way_is_waited_for() -> None:
+def test_a_cancel_under_way_is_awaited() -> None:
     hand = bound().tell(CancelAsked())
     for _ in range(3):
         look(hand, MethodNotFound())
@@ -209,7 +209,7 @@ def test_a_cancel_under_way_is_waited_for() -> None:
 
 @pytest.mark.parametrize("error", [TaskNotFound(), HttpRefused("gone", status=404), MethodNotFound(), TOO_LARGE])
 @pytest.mark.parametrize("end", [C, F])
-def test_an_end_already_heard_closes_at_once_when_the_agent_has_dropped_the_task(
+def test_a_known_end_closes_the_request_when_the_agent_has_dropped_the_task(
     error: FleetsimError, end: TaskState
 ) -> None:
     hand = bound(push=True).hear(status(end, "it broke", final=True), UpdateSource.PUSH)
@@ -221,7 +221,7 @@ def test_an_end_already_heard_closes_at_once_when_the_agent_has_dropped_the_task
     assert ("could not be confirmed" in outcome.reason) is (end is C)
 
 
-def test_an_end_that_no_look_confirms_says_so() -> None:
+def test_an_end_without_a_confirming_poll_has_that_reason() -> None:
     hand = bound(push=True).hear(status(C, final=True), UpdateSource.PUSH)
     while look(hand, Unreachable("the agent is down")):
         pass
@@ -230,7 +230,7 @@ def test_an_end_that_no_look_confirms_says_so() -> None:
     assert "the agent is down" in hand.outcomes[0].reason
 
 
-def test_after_polling_has_stopped_an_end_that_is_heard_is_the_end() -> None:
+def test_after_polling_has_stopped_a_webhook_with_the_end_ends_the_request() -> None:
     hand = bound(push=True)
     while look(hand, TOO_LARGE):
         pass
@@ -246,13 +246,13 @@ def empty(*, push: bool = False) -> Hand:
     return Hand.begun(streaming=True, push=push).tell(SendFailed(error=EmptyStream()))
 
 
-def test_a_stream_without_a_word_whose_task_is_found_goes_on() -> None:
+def test_a_request_with_an_empty_stream_continues_if_its_task_is_found() -> None:
     hand = empty().tell(Found(task=task(W)))
     assert not hand.outcomes
     assert hand.wait(2).asked_for(Poll)
 
 
-def test_a_lost_reply_that_nothing_can_find_is_given_up_at_once() -> None:
+def test_a_lost_reply_that_cannot_be_searched_is_given_up_at_once() -> None:
     hand = Hand.begun().tell(SendFailed(error=TimedOut("silent"))).tell(Found(task=None, possible=False))
     assert [(o.kind, o.blame) for o in hand.outcomes] == [(OutcomeKind.UNKNOWN, Blame.NETWORK)]
 
@@ -261,7 +261,7 @@ def lost(**kind: bool) -> Hand:
     return Hand.sent(**kind).tell(SendFailed(error=TimedOut("silent")))
 
 
-def test_a_webhook_of_a_long_task_is_waited_for_where_nobody_can_look() -> None:
+def test_a_webhook_of_a_long_task_is_awaited_if_its_task_cannot_be_searched() -> None:
     """The agent may be at work, and says so when it ends; ten intervals are more than two."""
     hand = lost(push=True).tell(Found(task=None, possible=False))
     hand.wait(250)
@@ -290,7 +290,7 @@ def looks(hand: Hand, seconds: float) -> list[float]:
     return made
 
 
-def test_a_task_is_first_looked_at_after_a_second_and_then_ever_more_seldom() -> None:
+def test_a_task_is_first_polled_after_a_second_and_then_at_growing_intervals() -> None:
     made = looks(bound(), 200)
     assert 0.9 <= made[0] <= 1.5
     assert len([at for at in made if at <= 31]) <= 6
@@ -298,7 +298,7 @@ def test_a_task_is_first_looked_at_after_a_second_and_then_ever_more_seldom() ->
     assert all(26 <= gap <= 34 for gap in late)
 
 
-def test_after_an_answer_the_next_looks_are_soon_again() -> None:
+def test_after_an_answer_the_next_polls_are_soon() -> None:
     hand = bound()
     looks(hand, 300)
     hand.wait(40).hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
@@ -308,7 +308,7 @@ def test_after_an_answer_the_next_looks_are_soon_again() -> None:
     assert len(looks(hand, answered + 10)) >= 3
 
 
-def test_after_a_restart_old_tasks_are_looked_at_once_and_then_at_their_interval() -> None:
+def test_after_a_restart_old_tasks_are_polled_at_once_and_then_at_their_interval() -> None:
     kept = replace(record(), phase=Phase.ACCEPTED, task=task(W))
     hand = Hand(track=new_track(kept, Now(0.0, START + timedelta(seconds=600)))).tell(Recovered())
     assert len(looks(hand, 60)) <= 3
@@ -336,7 +336,7 @@ def phases() -> dict[str, Hand]:
 
 
 @pytest.mark.parametrize("phase", list(phases()))
-def test_a_limit_the_caller_set_ends_the_request_on_time_in_whatever_phase(phase: str) -> None:
+def test_a_callers_limit_ends_the_request_on_time_in_every_phase(phase: str) -> None:
     hand = phases()[phase]
     limit = hand.track.timers[Timer.DEADLINE]
     hand.wait(limit + 0.01)
@@ -345,7 +345,7 @@ def test_a_limit_the_caller_set_ends_the_request_on_time_in_whatever_phase(phase
     assert f"{limit:g} s" in outcome.reason
 
 
-def test_a_limit_the_caller_set_stands_still_while_a_question_is_open_and_is_not_made_longer() -> None:
+def test_a_callers_limit_stands_still_while_a_question_is_open_and_is_not_extended() -> None:
     hand = limited().tell(Replied(reply=task(W), began=0.0)).wait(4.0)
     hand.hear(task(I, said="which?", said_id="q1"), UpdateSource.REPLY)
     hand.wait(100)
@@ -356,7 +356,7 @@ def test_a_limit_the_caller_set_stands_still_while_a_question_is_open_and_is_not
     assert [o.kind for o in hand.outcomes] == [OutcomeKind.EXPIRED]
 
 
-def test_after_a_restart_tasks_are_looked_at_one_by_one_within_four_seconds() -> None:
+def test_after_a_restart_tasks_are_polled_one_by_one_within_four_seconds() -> None:
     """All at once would be a flood: chance says when, from at once to four seconds on."""
     kept = replace(record(), task=task(W), phase=Phase.ACCEPTED, bound_at=START)
     wakes = []
@@ -368,7 +368,7 @@ def test_after_a_restart_tasks_are_looked_at_one_by_one_within_four_seconds() ->
 
 
 @pytest.mark.parametrize(("hours", "turn_s"), [(0.0, 0.0), (0.5, 1_800.0), (10.0, 3_600.0), (-1.0, 0.0)])
-def test_the_agents_time_goes_on_over_a_restart_and_a_clock_that_jumped_adds_no_more_than_the_limit(
+def test_the_agents_time_continues_over_a_restart_and_a_clock_that_jumped_adds_at_most_the_limit(
     hours: float, turn_s: float
 ) -> None:
     kept = replace(record(limit_s=3_600), phase=Phase.ACCEPTED, task=task(W), agent_since=START)

@@ -89,7 +89,7 @@ async def test_an_answer_before_the_upload_was_read_does_not_hang(transport: Tra
         assert reply.status == 413
 
 
-async def test_the_gate_bounds_what_is_in_flight_and_everybody_is_served() -> None:
+async def test_the_gate_limits_the_exchanges_at_once_and_serves_them_all() -> None:
     resolver = SystemResolver()
     transport = HttpTransport(resolver=resolver, exchanges_max=8)
     now = most = 0
@@ -111,7 +111,7 @@ async def test_the_gate_bounds_what_is_in_flight_and_everybody_is_served() -> No
     resolver.close()
 
 
-async def test_open_streams_do_not_hold_up_short_calls() -> None:
+async def test_open_streams_do_not_delay_short_calls() -> None:
     resolver = SystemResolver()
     transport = HttpTransport(resolver=resolver, exchanges_max=2)
     hold = asyncio.Event()
@@ -142,7 +142,7 @@ async def test_open_streams_do_not_hold_up_short_calls() -> None:
     resolver.close()
 
 
-async def test_closing_ends_what_is_under_way_and_refuses_what_comes_after(pool: HttpTransport) -> None:
+async def test_closing_ends_exchanges_under_way_and_refuses_later_ones(pool: HttpTransport) -> None:
     arrived = asyncio.Event()
 
     async def handler(peer: Peer) -> None:
@@ -280,7 +280,7 @@ async def test_a_hundred_trailers_pass_and_are_no_headers(transport: Transport) 
         assert isinstance(await fails(transport, post(server.url + "/more")), LimitReached)
 
 
-async def test_an_answer_to_head_has_no_body_whatever_its_length_says(transport: Transport) -> None:
+async def test_a_response_to_head_has_no_body_whatever_its_declared_length(transport: Transport) -> None:
     async def handler(peer: Peer) -> None:
         await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n")
 
@@ -375,7 +375,7 @@ async def test_a_connection_whose_upload_was_broken_off_is_not_used_again(transp
             assert (reply.status, server.connections) == (413, number)
 
 
-async def test_a_sender_waits_for_a_reader_who_does_not_read(transport: Transport) -> None:
+async def test_a_sender_waits_for_a_reader_that_does_not_read(transport: Transport) -> None:
     sent = 0
 
     async def handler(peer: Peer) -> None:

@@ -61,7 +61,7 @@ class Asked:
 
 
 @pytest.mark.parametrize(("whole", "most"), [(False, 64 * 1024), (True, 256 * 1024)])
-async def test_so_much_of_a_body_is_taken_in_before_it_is_read(whole: bool, most: int) -> None:
+async def test_an_unread_body_is_buffered_up_to_a_limit(whole: bool, most: int) -> None:
     asked = Asked(whole=whole)
     asked.comes(OK % 1_000_000)
     asked.comes(b"x" * (most - 1))
@@ -74,7 +74,7 @@ async def test_so_much_of_a_body_is_taken_in_before_it_is_read(whole: bool, most
     assert asked.wire.reading
 
 
-async def test_a_small_body_is_taken_in_without_a_pause_and_its_connection_can_carry_another() -> None:
+async def test_a_small_body_is_buffered_at_once_and_its_connection_can_be_used_again() -> None:
     for whole in (True, False):
         asked = Asked(whole=whole)
         asked.comes(OK % 6)
@@ -85,7 +85,7 @@ async def test_a_small_body_is_taken_in_without_a_pause_and_its_connection_can_c
         assert not asked.wire.aborted
 
 
-async def test_a_connection_whose_body_waits_to_be_read_carries_no_other() -> None:
+async def test_a_connection_with_an_unread_body_is_not_used_again() -> None:
     asked = Asked()
     asked.comes(OK % (64 * 1024 + 1) + b"x" * (64 * 1024 + 1))
     assert asked.response.complete
@@ -94,7 +94,7 @@ async def test_a_connection_whose_body_waits_to_be_read_carries_no_other() -> No
 
 
 @pytest.mark.parametrize(("interim", "taken"), [(64, True), (65, False)])
-async def test_so_many_interim_responses_are_passed_over(interim: int, taken: bool) -> None:
+async def test_interim_responses_are_skipped_up_to_a_limit(interim: int, taken: bool) -> None:
     asked = Asked(whole=True)
     for _ in range(interim):
         asked.comes(b"HTTP/1.1 102 Processing\r\n\r\n")
@@ -117,7 +117,7 @@ async def test_a_response_has_at_most_200_000_chunks(more: int) -> None:
     [(b"HTTP/1.1 200 OK\r\nx: ", 20), (CHUNKED + b"2\r\nhi\r\n0\r\nx: ", 0), (CHUNKED + b"2;", 0)],
     ids=["a head", "a trailer", "an extension"],
 )
-async def test_so_many_bytes_that_are_no_body_are_taken_in_a_row(start: bytes, counted: int) -> None:
+async def test_bytes_outside_the_body_are_read_up_to_a_limit(start: bytes, counted: int) -> None:
     """Those that came with the last of a head or a body are not counted."""
     asked = Asked()
     asked.comes(start)
@@ -133,7 +133,7 @@ async def test_so_many_bytes_that_are_no_body_are_taken_in_a_row(start: bytes, c
 
 @pytest.mark.parametrize("more", [0, 1])
 @pytest.mark.parametrize("trailing", [False, True])
-async def test_the_headers_of_a_head_and_its_trailers_may_have_so_many_bytes(more: int, trailing: bool) -> None:
+async def test_the_bytes_of_headers_and_trailers_are_limited(more: int, trailing: bool) -> None:
     """Names and values, and 4 bytes for each line."""
     asked = Asked()
     lines = b"a: b\r\n" * 100 + b"x: " + b"y" * (32 * 1024 - 100 * 6 - 5 + more) + b"\r\n\r\n"
@@ -141,7 +141,7 @@ async def test_the_headers_of_a_head_and_its_trailers_may_have_so_many_bytes(mor
     assert isinstance(asked.error, LimitReached) is bool(more)
 
 
-async def test_a_large_request_is_written_in_pieces_when_they_can_be() -> None:
+async def test_a_large_request_is_written_in_pieces_as_the_connection_accepts_them() -> None:
     body = b"x" * 600_000
     asked = Asked(body=body)
     asked.wire.filled = asked.connection.pause_writing
@@ -156,7 +156,7 @@ async def test_a_large_request_is_written_in_pieces_when_they_can_be() -> None:
     assert asked.connection.release()
 
 
-async def test_of_a_large_request_that_is_answered_before_its_end_no_more_is_written() -> None:
+async def test_the_rest_of_a_large_request_is_not_written_after_an_early_response() -> None:
     body = b"x" * 600_000
     asked = Asked(body=body)
     asked.connection.pause_writing()
@@ -168,7 +168,7 @@ async def test_of_a_large_request_that_is_answered_before_its_end_no_more_is_wri
     assert not asked.connection.release()
 
 
-async def test_a_response_nobody_asked_for_ends_its_connection() -> None:
+async def test_an_unrequested_response_ends_its_connection() -> None:
     asked = Asked(whole=True)
     asked.comes(OK % 2 + b"ok")
     assert asked.connection.release()
@@ -176,7 +176,7 @@ async def test_a_response_nobody_asked_for_ends_its_connection() -> None:
     assert asked.wire.aborted
 
 
-async def test_two_responses_to_one_request_are_none() -> None:
+async def test_two_responses_to_one_request_are_an_error() -> None:
     asked = Asked()
     asked.comes(OK % 2 + b"ok" + OK % 2 + b"ok")
     assert asked.wire.aborted

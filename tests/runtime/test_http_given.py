@@ -196,7 +196,7 @@ async def test_silence_ends_at_the_sooner_deadline(library: Any, limits: Limits,
     assert slow.status == 200
 
 
-async def test_a_clients_own_failure_stays_its_own_and_a_closed_one_is_told(library: Any) -> None:
+async def test_the_error_of_a_given_client_is_unchanged_and_a_closed_one_is_unreachable(library: Any) -> None:
     client = library.AsyncClient(transport=line(library, RuntimeError("mine")))
     with pytest.raises(RuntimeError, match="mine"):
         await as_transport(client).exchange(get())
@@ -208,7 +208,7 @@ async def test_a_clients_own_failure_stays_its_own_and_a_closed_one_is_told(libr
         await given.exchange(get())
 
 
-async def test_a_timeout_of_the_clients_own_is_not_taken_for_ours(library: Any) -> None:
+async def test_a_timeout_of_the_given_client_is_not_ours(library: Any) -> None:
     with pytest.raises(TimeoutError, match="theirs"):
         await as_transport(line(library, TimeoutError("theirs"))).exchange(get())
 

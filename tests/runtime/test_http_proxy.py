@@ -196,7 +196,7 @@ async def test_silence_beyond_a_tunnel_is_the_agents(transport: HttpTransport) -
 
 
 @pytest.mark.sockets
-async def test_the_environment_names_the_proxy_only_where_it_is_told_to(
+async def test_the_environment_names_the_proxy_only_if_the_entry_allows_it(
     transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with raw_server(answer) as server, connect_proxy({"agent.test": "127.0.0.1"}) as proxy:

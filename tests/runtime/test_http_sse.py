@@ -108,7 +108,7 @@ PLAIN = st.sampled_from(
 
 @pytest.mark.slow
 @given(st.lists(PLAIN, max_size=14).map(lambda lines: "".join(f"{line}\n" for line in lines).encode()))
-def test_what_httpx_sse_reads_is_read_alike(stream: bytes) -> None:
+def test_events_are_read_as_httpx_sse_reads_them(stream: bytes) -> None:
     response = httpx.Response(200, headers=SSE, content=stream + b"\n")
     theirs = [(event.event, event.data, event.id) for event in EventSource(response).iter_sse() if event.data]
     assert [(event.event, event.data, event.id) for event in run(lambda: collect([stream]))] == theirs
@@ -188,7 +188,7 @@ async def test_the_last_event_counts_without_a_blank_line_after_it(last: bytes) 
 
 
 @pytest.mark.parametrize("last", [b": comment", b"event: ping", b"data:"])
-async def test_the_end_makes_no_event_of_what_has_no_data(last: bytes) -> None:
+async def test_a_last_event_without_data_is_no_event(last: bytes) -> None:
     assert [event.data for event in await collect([b"data: 1\n\n" + last])] == ["1"]
 
 
@@ -207,7 +207,7 @@ async def test_a_line_separator_inside_json_does_not_split_it() -> None:
         (200, {"content-type": "text/plain; x=text/event-stream"}),
     ],
 )
-async def test_what_is_no_event_stream_is_a_wire_error(status: int, headers: dict[str, str]) -> None:
+async def test_another_content_type_is_a_wire_error(status: int, headers: dict[str, str]) -> None:
     with pytest.raises(WireError):
         await anext(read_events(incoming([b"data: 1\n\n"], status=status, headers=headers)))
 
@@ -315,7 +315,7 @@ async def test_time_the_reader_takes_is_not_counted_as_idle() -> None:
     assert len(found) == 2
 
 
-async def test_what_breaks_the_connection_reaches_the_reader() -> None:
+async def test_an_error_of_the_connection_reaches_the_reader() -> None:
     async def arrive() -> AsyncIterator[bytes]:
         yield b"data: 1\n\n"
         raise ConnectionLost("gone")
@@ -326,7 +326,7 @@ async def test_what_breaks_the_connection_reaches_the_reader() -> None:
         await anext(events)
 
 
-async def test_leaving_early_closes_what_feeds_the_stream() -> None:
+async def test_leaving_early_closes_the_source_of_the_stream() -> None:
     closed = []
 
     async def arrive() -> AsyncIterator[bytes]:
