@@ -72,7 +72,7 @@ _file: Path | None = None
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[Any]:
-    """Look for no garbage while tests are collected, nor in what is there then: it stays to the end, and is much."""
+    """Collect no garbage during collection, and freeze its many objects, which stay to the end."""
     gc.disable()
     try:
         return (yield)
@@ -83,8 +83,8 @@ def pytest_collection() -> Iterator[Any]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Look for garbage at each file's begin, and then in nothing that is there: simulations and the check look for it
-    after each of their runs, which in what thousands of tests have left took half of all the check's tests' time."""
+    """Collect garbage before each file and freeze the rest: simulations and the check collect after each of their runs,
+    which took half of the time of the check's tests while thousands of earlier tests' objects were searched too."""
     global _file
     if item.path != _file:
         _file = item.path
@@ -141,7 +141,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def free_port() -> Iterator[int]:
-    """A loopback port at which nobody answers, until the test has it bound by its number."""
+    """A loopback port without a listener, until the test binds it by its number."""
     with held_port() as port:
         yield port
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def held_port() -> Iterator[int]:
-    """A port that is given to nobody who asks for any: refused, until a server binds it by its number."""
+    """A reserved port: it refuses connections until a server binds it by its number."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: so one can bind it as well
         held.bind(("127.0.0.1", 0))

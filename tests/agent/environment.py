@@ -160,7 +160,7 @@ def sent_v1(text: str, *, skill: str | None = None, **message: Any) -> dict[str,
 
 
 class Paper:
-    """Keeps what a skill writes, in order; every question is answered by ``answers``, the last one repeatedly."""
+    """Keeps the writes of a skill in order. ``answers`` answer its questions in turn, the last one repeatedly."""
 
     def __init__(self, *answers: Message) -> None:
         self.written: list[Any] = []

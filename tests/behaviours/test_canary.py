@@ -169,7 +169,7 @@ async def announced(state: Path) -> HubAddress:
 
 
 async def verbs(shell: Shell, urls: Mapping[str, str]) -> list[str]:
-    """Run what a person runs, good and bad; everything that was written to a terminal."""
+    """Run a person's commands, good and bad. Returns all their output."""
     lines = [
         ("send", "scout", "hello", "--skill", "echo", "--debug"),
         ("send", "clerk", "hello", "--skill", "echo", "--stream"),

@@ -454,7 +454,7 @@ def probe_ms() -> float:
 
 @dataclass
 class Rounds:
-    """The CPU-ms per unit of every round of one row, by who was measured; the floor and we are always there."""
+    """The CPU-ms per unit in every round of one row, by side; the floor and our own side are always among them."""
 
     row: str
     ms: dict[str, list[float]] = field(default_factory=dict)
@@ -553,7 +553,7 @@ def table_of(all_rounds: Sequence[Rounds]) -> str:
 
 
 def kept_rounds() -> dict[str, Rounds]:
-    """What the page was made of, by row."""
+    """The rounds behind the figures of the page, by row."""
     kept = json.loads(ROUNDS.read_text())
     return {row: Rounds(row, told["cpu_ms"], told["missing"], told["machine"]) for row, told in kept.items()}
 

@@ -156,7 +156,7 @@ async def events_of_members(asked: Asked) -> None:
 
 
 async def held_open(asked: Asked) -> None:
-    """Nothing beyond the first word; what is done is done elsewhere."""
+    """Send only the first event; the attack happens elsewhere."""
     await asked.open_stream()
     await asyncio.sleep(600)
 
@@ -313,7 +313,7 @@ async def answer(writer: asyncio.StreamWriter, body: bytes) -> None:
 
 
 async def silent_sockets(hub: HubAddress) -> None:
-    """Keep 2,000 connections that ask nothing, and ask with the key over new ones in between; tells how many came."""
+    """Hold 2,000 connections without a request, and send requests with the key over new ones. Prints their number."""
     place = urlsplit(hub.url)
     figures, asked = Figures(), 0
 
@@ -375,7 +375,7 @@ def request_body(door: str, agent: str, skill: str, file: str = "") -> bytes:
 
 @dataclass(kw_only=True)
 class Door:
-    """One address of the hub or of its MCP server, and what the attacker learned there."""
+    """One address of the hub or of its MCP server, and the attacker's results there."""
 
     name: str
     url: str
@@ -513,7 +513,7 @@ ATTACKS["done"] = completed
 
 @dataclass
 class Figures:
-    """What was seen of the innocent agent for a while."""
+    """The times and ends of the innocent agent's requests."""
 
     began: float = field(default_factory=time.perf_counter)
     times: list[float] = field(default_factory=list)
@@ -561,7 +561,7 @@ class Ground:
         return self.mcp if door == "mcp" else self.address.url
 
     async def alone_s(self, name: str) -> float:
-        """How long one request with a file of 8 MB takes while there is no other."""
+        """The seconds of one request with a file of 8 MB while there is no other."""
         body = request_body(name, "attacker", "attack", b64encode(os.urandom(FILE_BYTES)).decode())
         began = time.perf_counter()
         await Door(name=name, url=self.url_of(name)).send(body)
@@ -577,7 +577,7 @@ class Ground:
         return str(answer["result"]["structuredContent"]["correlationId"])
 
     async def probe(self, seconds: float, rate: float, door: str = "") -> Figures:
-        """Ask the innocent agent at a steady rate, whatever the answers take."""
+        """Send requests to the innocent agent at a steady rate, however long the answers take."""
         figures = Figures()
 
         async def one() -> None:
@@ -600,7 +600,7 @@ class Ground:
         return figures
 
     async def agents(self) -> list[dict[str, Any]]:
-        """Every agent's row, once the hub comes to answer; none if it does not."""
+        """The row of every agent, once the hub responds; empty if it does not within a minute."""
         with suppress(TimeoutError):
             async with asyncio.timeout(60):
                 while True:
@@ -677,7 +677,7 @@ async def ground(folder: Path, runtime: Runtime) -> AsyncIterator[Ground]:
 
 
 def _let_others_first(hub_pid: int) -> None:
-    """With ``chrt -r 2`` agents and who asks come before the hubs, as on machines of their own; with 1 they do not."""
+    """With ``chrt -r 2`` agents and clients run before the hubs, as on machines of their own; with 1 they do not."""
     policy, level = os.sched_getscheduler(0), os.sched_getparam(0).sched_priority
     if policy == os.SCHED_RR and level > 1:
         os.sched_setscheduler(hub_pid, policy, os.sched_param(level - 1))
@@ -696,7 +696,7 @@ async def _when_ready(state: Path, runtime: Runtime) -> HubAddress:
 
 
 async def measure(name: str, scenario: Scenario, options: argparse.Namespace) -> list[str]:
-    """What is wrong; prints the figures."""
+    """Run one scenario and print its figures. Returns the broken promises."""
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(running_runtime())
         folders = [stack.enter_context(TemporaryDirectory(prefix="flood-", dir=options.folder)) for _ in range(2)]

@@ -99,7 +99,7 @@ async def memory_hub(_: str, __: Around) -> AsyncIterator[Side]:
 
 @asynccontextmanager
 async def memory_floor(_: str, __: Around) -> AsyncIterator[Side]:
-    """httpx's transport for ASGI and an application that answers a fixed body: what calls in memory cost at least."""
+    """httpx's transport for ASGI and an application with a fixed body: the least cost of a call in memory."""
     fixed = json.dumps({"jsonrpc": "2.0", "id": "r", "result": task("completed")}).encode()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

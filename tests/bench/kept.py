@@ -1,4 +1,4 @@
-"""The sides that nobody calls: what the hub keeps of its work, and looks at from time to time.
+"""Sides without a caller: the hub's polls, its ledger and its health.
 
 Polls of many tasks that never end, through a transport without sockets; durable steps of the ledger; health over a
 day of outcomes. Beside them what each costs at least, or as others do it.
@@ -319,7 +319,7 @@ async def health_reads(_: str, __: Around) -> AsyncIterator[Side]:
 
 @asynccontextmanager
 async def counting(_: str, __: Around) -> AsyncIterator[Side]:
-    """A dictionary that counts: what taking anything in costs at least."""
+    """A dictionary that counts: the least cost of folding an outcome."""
     counts: dict[str, int] = {}
 
     async def finish(units: int) -> None:

@@ -71,7 +71,7 @@ class Connection(asyncio.Protocol):
 
 
 class Load:
-    """What is asked of one agent, and how long each waited in milliseconds."""
+    """The requests to one agent, and the wait of each in milliseconds."""
 
     def __init__(self, url: str, path: str, skill: str) -> None:
         self._url = urlsplit(url)
@@ -143,7 +143,7 @@ class Load:
 
 @dataclass
 class Figures:
-    """Of one side, by round: answers a second at most, and what half of that waited."""
+    """Figures of one side by round: the highest rate of answers, and the waits at half of it."""
 
     most: list[float] = field(default_factory=list)
     p50_ms: list[float] = field(default_factory=list)

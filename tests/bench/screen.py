@@ -90,7 +90,7 @@ async def serve_and_ask() -> None:
 
 
 class Screen:
-    """A program on a terminal. ``text`` is what it wrote since the last key."""
+    """A program on a terminal. ``text`` is its output since the last key."""
 
     def __init__(self, shell: Shell, *words: str) -> None:
         self._mine, theirs = pty.openpty()

@@ -223,7 +223,7 @@ class Around:
 
 
 async def nothing(_: int) -> None:
-    """What a server has left to do that does everything while it is asked."""
+    """A server that does everything within the request has no work left."""
 
 
 @dataclass(frozen=True)
@@ -501,18 +501,18 @@ async def bare_uvicorn(http: Literal["httptools", "h11"]) -> AsyncIterator[Side]
 
 
 def echo(_: str, __: Around) -> AbstractAsyncContextManager[Side]:
-    """The floor of servers: it reads HTTP with what ours does."""
+    """The floor of servers: it reads HTTP with the parser of ours."""
     return bare_uvicorn("httptools")
 
 
 def echo_h11(_: str, __: Around) -> AbstractAsyncContextManager[Side]:
-    """What was the floor while ours read HTTP with h11."""
+    """The former floor: it reads HTTP with h11."""
     return bare_uvicorn("h11")
 
 
 @asynccontextmanager
 async def sse_reader(peer: str, _: Around) -> AsyncIterator[Side]:
-    """httpx with httpx-sse, and each event's JSON parsed: what a caller in Python is built of by hand."""
+    """httpx with httpx-sse, and each event's JSON parsed, as a hand-written caller in Python does it."""
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(trust_env=False, timeout=60, limits=limits) as http:
 

@@ -62,7 +62,7 @@ def files_of(pid: int) -> int:
 
 
 def held_by(hub: Hub) -> dict[str, int]:
-    """What must not grow, in the hub's process: whatever its parts keep a number of, by the name they have for it."""
+    """Counts that must not grow in the hub's process: the sizes of its parts' collections, by their names."""
     parts = (hub.hitl, hub.receiver, hub.events)
     return {
         **hub.tracker.kept(),
@@ -74,7 +74,7 @@ def held_by(hub: Hub) -> dict[str, int]:
 
 @dataclass
 class Soak:
-    """A hub under work, and what is seen of it."""
+    """A hub under work, and its figures."""
 
     hub: Hub
     agents: Agents
@@ -91,7 +91,7 @@ class Soak:
                 await asyncio.sleep(self.rng.expovariate(rate))
 
     def full(self) -> bool:
-        """Whether what is kept up to a bound is there: the newest events, outcomes in the ledger and in health."""
+        """Whether every bound is reached: of events, and of outcomes in the ledger and in health."""
         journal = self.hub.events.last_seq > KEEP_MAX + 1_000
         return journal and sum(self.ended.values()) > OUTCOMES_MAX + 500 and self.hub.snapshot().outcomes_shed > 0
 
@@ -111,7 +111,7 @@ class Soak:
             await asyncio.sleep(0.1)
 
     async def fire(self) -> None:
-        """Ceremonies, and somebody who looks at the fleet."""
+        """Fire ceremonies and read the fleet's health."""
         while True:
             await asyncio.sleep(5)
             self.hub.snapshot()
@@ -152,21 +152,21 @@ class Soak:
 
 
 def give_back() -> None:
-    """Free what can be freed and hand it to the system, so that what is resident is in use (with glibc; else as is)."""
+    """Return free memory to the system, so that resident memory is memory in use (with glibc only)."""
     gc.collect()
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def over(held: dict[str, int], before: dict[str, int]) -> list[str]:
-    """What is held beyond what was."""
+    """The counts that are above their earlier value."""
     return [
         f"{what}: {before[what]} before, {n} after" for what, n in held.items() if what in before and n > before[what]
     ]
 
 
 async def run(minutes: float, agents: Agents, folder: Path, seed: int, rate: float) -> list[str]:
-    """What is wrong at the end; prints figures on the way."""
+    """Run the soak and print figures on the way. Returns the broken promises."""
     (folder / "ceremonies").mkdir()
     (folder / "ceremonies" / "tick.yaml").write_text(CEREMONY)
     async with AsyncExitStack() as stack:

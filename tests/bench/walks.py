@@ -48,7 +48,7 @@ class Walk:
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """Follow what is done meanwhile."""
+        """Record the calls made meanwhile."""
         self.begin()
         try:
             yield
@@ -110,7 +110,7 @@ class Doors:
 
 
 async def peer(scope: Scope, receive: Receive, send: Send) -> None:
-    """An agent that is none of ours: it answers with four events at once, or with a task that stays at work."""
+    """A scripted agent that answers with four events at once, or with a task that keeps working."""
     body = (await receive()).get("body", b"") if scope["type"] == "http" else b""
     host = dict(scope.get("headers", ())).get(b"host", b"").decode()
     if scope["type"] == "lifespan":

@@ -136,7 +136,7 @@ NOBODY = "nobody-in-particular"
 
 
 def letting_in(*, without_any: bool = False, with_any: bool = False) -> Callable[[AgentSettings], AgentSettings]:
-    """Settings that let in who shows no credentials, or whatever credentials, as nobody in particular."""
+    """Settings that accept any credentials, or none, as an anonymous caller."""
 
     def change(settings: AgentSettings) -> AgentSettings:
         keys = {key.encode().decode("latin-1") for key in settings.api_keys.values()}

@@ -20,7 +20,7 @@ MUTANTS: tuple[Mutant, ...] = (
 
 
 def mutant(mutant_id: str) -> Mutant:
-    """The broken agent of that id. Raises SystemExit if there is none."""
+    """The broken agent with that id. Raises SystemExit for an unknown id."""
     for mutant in MUTANTS:
         if mutant.mutant_id == mutant_id:
             return mutant

@@ -47,7 +47,7 @@ def kind_of(event: Json) -> str:
 
 
 def state_of(event: Json) -> str:
-    """The state a task or status update tells, in 0.3's spelling; empty if it tells none."""
+    """The state of a task or status update in 0.3's spelling; empty for other events."""
     return state_word(inside(event))
 
 
@@ -118,7 +118,7 @@ def about(*operations: Operation) -> Callable[[HttpRequest], bool]:
 
 
 def in_dialect(dialect: str, *operations: Operation) -> Callable[[HttpRequest], bool]:
-    """Such requests in 1.0 or 0.3, told by the method name; names that 0.3 shares with 0.1 count as 0.3's."""
+    """Requests for these operations in 1.0 or 0.3, by method name; names that 0.1 and 0.3 share count as 0.3's."""
     wanted = about(*operations)
 
     def fits(asked: HttpRequest) -> bool:
@@ -264,7 +264,7 @@ def edit_headers(on: Callable[[HttpRequest], bool], to: Callable[[Headers], Head
 
 
 def answer_instead(on: Callable[[HttpRequest], bool], value: Json, *, status: int = 200) -> Edit:
-    """Answer such requests with this JSON, and never let the agent know. Told by verb and path alone."""
+    """Answer matching requests with this JSON, without the agent. They match by verb and path alone."""
     return Edit(on=on, instead=lambda _asked: HttpResponse(status, {"content-type": "application/json"}, dump(value)))
 
 

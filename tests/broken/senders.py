@@ -57,14 +57,14 @@ def edit_webhook(to: JsonEdit) -> type[WebhookSender]:
 
 
 class TrustingSender(WebhookSender):
-    """Calls whatever address it is given (seed "SSRF guard")."""
+    """Calls any address (seed "SSRF guard")."""
 
     async def vet(self, url: str) -> WebhookUrl:
         return parse_webhook_url(url, schemes=SCHEMES)
 
 
 class TextAllowingSender(WebhookSender):
-    """Takes whatever address contains the host that was allowed (reliability T-22)."""
+    """Accepts any address that contains the allowed host (reliability T-22)."""
 
     async def vet(self, url: str) -> WebhookUrl:
         if "checker" in url:
@@ -228,7 +228,7 @@ class SilentSender(WebhookSender):
 
 
 class ChattySender(WebhookSender):
-    """Logs what it delivers, token and all."""
+    """Logs its deliveries with their tokens."""
 
     async def deliver(self, delivery: Delivery) -> DeliveryResult:
         log.info("webhook token=%s body=%s", delivery.token or delivery.credentials, delivery.body.decode())
@@ -236,7 +236,7 @@ class ChattySender(WebhookSender):
 
 
 class WeakSender(OneShotSender):
-    """Nobody holds on to a delivery that waits to be retried, so the collector may take it."""
+    """Keeps no reference to a delivery that waits for its retry, so the collector may free it."""
 
     async def deliver(self, delivery: Delivery) -> DeliveryResult:
         result = await super().deliver(delivery)
@@ -272,7 +272,7 @@ def _somewhere(url: str) -> WebhookUrl:
 
 
 def telling_twice(state: TaskState) -> type[WebhookSender]:
-    """A sender that tells this state twice, as where two places notify of it (U24)."""
+    """A sender that notifies of this state twice, as if two places did it (U24)."""
 
     class Twice(WebhookSender):
         async def deliver(self, delivery: Delivery) -> DeliveryResult:
@@ -304,7 +304,7 @@ class ParallelSender(WebhookSender):
 
 
 class HastySender(ParallelSender):
-    """Each notice has a worker of its own, so one that is held up arrives after the next (U23)."""
+    """Each notice has its own worker, so a delayed one arrives after the next (U23)."""
 
     queue_s = 5.0
 

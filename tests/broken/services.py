@@ -211,7 +211,7 @@ class NoCancel(Cancelling):
 
 
 class Cancelable(Cancelling):
-    """Cancels once more, in words, what was canceled before."""
+    """Replies to a second cancel as if it had cancelled the task again."""
 
     def cancel(self, task: Task) -> Task | None:
         return canceled(task) if task.state is TaskState.CANCELED else None
@@ -254,7 +254,7 @@ class RetoldWatch(Watch):
 
 
 class Retelling(Interceptor):
-    """Tells every task as ``retold`` has it."""
+    """Replies with every task as ``retold`` changes it."""
 
     def retold(self, task: Task) -> Task:
         return task
@@ -284,7 +284,7 @@ class ProgressLost(Retelling):
 
 
 class Clobbering(Retelling, Cancelling):
-    """Cancels what is finished: the check and the write of a cancel are two steps."""
+    """Cancels a finished task: the check and the write of a cancel are two steps."""
 
     def __init__(self, inner: Operations) -> None:
         super().__init__(inner)

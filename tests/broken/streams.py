@@ -48,7 +48,7 @@ def _one_more(event: Json, _seen: list[Json]) -> Iterable[Json]:
 
 
 def _full_text(event: Json, said: list[Json]) -> Iterable[Json]:
-    """Each delta becomes everything said so far."""
+    """Each delta becomes the whole text so far."""
     if is_delta(event):
         artifact = inside(event)["artifact"]
         for part in artifact.get("parts", []):

@@ -104,7 +104,7 @@ async def _unanswered(run: SkillFunction, task: SkillContext) -> str | None:
 
 
 class _CountedIds:
-    """Ids that count up; secrets as ever."""
+    """Ids that count up, and random secrets."""
 
     def __init__(self, ids: Ids) -> None:
         self._made = 0

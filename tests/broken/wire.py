@@ -37,7 +37,7 @@ _METHODS: Mapping[str, Operation] = {
 
 @dataclass(slots=True)
 class HttpRequest:
-    """One request: what came, as far as it has been read."""
+    """One request, as far as it has been read."""
 
     verb: str
     path: str
@@ -98,7 +98,7 @@ class HttpResponse:
         return error.get("code") if isinstance(error, dict) else None
 
     def crash(self) -> None:
-        """Become what a server says of an exception that nobody caught."""
+        """Become the response of a server to an uncaught exception."""
         self.status, self.body = 500, b"Internal Server Error"
         self.headers = {"content-type": "text/plain", "content-length": "21"}
 

@@ -63,7 +63,7 @@ def verdict(t: float = DURATION_S, **members: Any) -> dict[str, Any]:
 
 
 def a_run() -> list[dict[str, Any]]:
-    """Twenty minutes with one trouble that is over and one that goes on, and no verdict yet."""
+    """Twenty minutes with one trouble that is over and one that continues, without a verdict yet."""
     added = [
         health(60.0, quinn="up", flaky="up"),
         trouble(300.0, "begins", said="hang of quinn at 5m for 2m"),

@@ -112,7 +112,7 @@ async def restarted(env: Env) -> None:
 
 
 async def cut(env: Env) -> None:
-    """The stream ends in the middle of an event, by a close and by a reset; then nobody listens for a while."""
+    """The stream ends in the middle of an event, by a close and by a reset; then there is no listener for a while."""
     env.proxy.fault(CutAfter(bytes_passed=1_500), STREAM, times=1)
     env.proxy.fault(DropAfter(bytes_passed=700), STREAM, times=2)
     await env.work("echo", "fail", "echo")

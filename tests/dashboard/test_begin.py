@@ -54,7 +54,7 @@ async def much_later(t: LocalHub, count: int) -> None:
 
 
 async def opened(source: StateSource, builder: ViewBuilder | None = None) -> View:
-    """What a screen shows as soon as it shows anything."""
+    """The first frame of a screen with data."""
     builder = builder or ViewBuilder()
     async with asyncio.timeout(60), aclosing(aiter(HubFeed(lambda: source))) as feed:  # type: ignore[type-var]
         batch = await anext(feed)

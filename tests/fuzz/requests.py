@@ -97,7 +97,7 @@ def theirs(data: bytes) -> list[Seen]:
 
 
 def request(data: bytes) -> bool:
-    """Each request that is taken is h11's too; those after one that is refused are not taken."""
+    """h11 reads each accepted request in the same way; requests after a refused one are not accepted."""
     taken, read = ([_plain(seen) for seen in seen_by(data)] for seen_by in (ours, theirs))
     if _LONG_SIZE.search(data):
         assert taken[: len(read)] == read[: len(taken)]

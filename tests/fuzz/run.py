@@ -41,7 +41,7 @@ class Volume:
 
 
 class Found(Exception):
-    """An input whose handling was not what the target promises."""
+    """An input that breaks the promise of its target."""
 
     def __init__(self, target: Target, data: bytes) -> None:
         super().__init__(f"{target.name}: {data!r}")
@@ -70,7 +70,7 @@ def drive(target: Target, *, seed: int, seconds: float, inputs_max: int | None =
 
 
 def chosen(names: Sequence[str]) -> list[Target]:
-    """The targets of these names, or all. Raises SystemExit for a name that is none."""
+    """The targets with these names, or all. Raises SystemExit for an unknown name."""
     known = {target.name: target for target in TARGETS}
     if unknown := [name for name in names if name not in known]:
         raise SystemExit(f"no target {unknown[0]!r}; there are {', '.join(known)}")

@@ -243,7 +243,7 @@ class Checker:
         self._unpark()
 
     def _recall(self, early: tuple[TaskEvent, ...]) -> None:
-        """Webhooks kept from an earlier life: which task it is, or how the one that is known has ended."""
+        """Webhooks kept from an earlier life: they bind the task, or give the end of the known one."""
         if not self.life.bound:
             for event in early:
                 self._news(event, UpdateSource.PUSH)

@@ -1,4 +1,4 @@
-"""What ``step`` does when the world misbehaves in the ways named in docs/reference/faults.md."""
+"""``step`` under the faults of docs/reference/faults.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Anything the outside can do to one request, in any order, and the checker agrees with every step.
+"""Random signals to one request in any order; the checker agrees with every step.
 
 The agent (``step_agent``) has a task of its own; the hub's disk may be slow and the hub may be killed. At the end
 run breaks off with is finished in peace: then there must be exactly one outcome, and soon.

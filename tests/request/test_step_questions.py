@@ -1,4 +1,4 @@
-"""Questions told apart, replaced, dropped and over: which news opens one, and which is not believed."""
+"""Questions: the events that open, replace, repeat or withdraw one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first send, effect by effect: tried again, sent otherwise, looked for, or given up, and in which words."""
+"""The first send, effect by effect: its retries, other forms, searches and reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One connection of our client in memory: how much it takes in before it is read, and what it takes for a response."""
+"""One connection of our client in memory: the bytes it buffers, and the responses it accepts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 class Wire(asyncio.Transport):
-    """What is written to it, whether it is read, and how often that changed."""
+    """The bytes written to it, whether it is read, and how often that changed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Wire(asyncio.Transport):
 
 
 class Asked:
-    """A request that was written, and what has come of its response."""
+    """A request that was written, and its response so far."""
 
     def __init__(self, *, whole: bool = False, bodiless: bool = False, body: bytes = b"") -> None:
         self.wire, self._room = Wire(), bytearray(300_000)

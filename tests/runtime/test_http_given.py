@@ -1,4 +1,4 @@
-"""A client that is handed in keeps the same promises, and what goes wrong in it is told in our words."""
+"""A client that a user hands in keeps the same promises, and its errors become ours."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def line(
     pieces: tuple[bytes, ...] = (b"he", b"", b"re"),
     **headers: str,
 ) -> Any:
-    """A transport of the library that answers after ``pause_s``, or raises; it keeps what it was asked."""
+    """A transport of the library that answers after ``pause_s``, or raises; it keeps its requests."""
 
     class Pieces(library.AsyncByteStream):  # type: ignore[misc]
         async def __aiter__(self) -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""Guarded connections: what must not be dialled is not, whatever names and DNS answers say (T-02, T-20, T-21)."""
+"""Guarded connections: a denied address is never dialled, under any name and DNS answer (T-02, T-20, T-21)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Names:
 
 @pytest.fixture
 async def dialled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every address a socket of this loop is told to connect to; none of them is let through."""
+    """Every address to which a socket of this loop would connect; none of them connects."""
     addresses: list[str] = []
 
     async def refuse(_sock: object, address: tuple[Any, ...]) -> None:

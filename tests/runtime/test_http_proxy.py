@@ -1,4 +1,4 @@
-"""Through an HTTP proxy: which connections take it, what it learns, and what a policy can judge beyond it."""
+"""HTTP proxies: the connections that use one, the data it sees, and the address policy behind it."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ EVENTS = 50
 
 
 async def nothing(_: int) -> None:
-    """What a server has left to do."""
+    """A server has no work left at the end of a turn."""
 
 
 async def in_flight(units: int, one: Callable[[int], Awaitable[None]], most: int) -> None:

@@ -32,7 +32,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Work:
-    """What one task is."""
+    """The work of one task."""
 
     seconds: float
     fails: bool

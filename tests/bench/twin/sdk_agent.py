@@ -23,7 +23,7 @@ text_part = getattr(server, "text_part", None) or server.new_text_part
 
 
 class Paced(server.Skills):  # type: ignore[misc]
-    """Whatever it is told, it does one task as drawn."""
+    """Does one task as drawn, for any message."""
 
     async def _complete(self, updater: Any, text: str) -> None:
         work = drawn(PACE, RNG, SLOWER)

@@ -90,7 +90,7 @@ async def agent_process(name: str, python: Mapping[str, str], *, seed: int, slow
 
 
 async def _ask(hub: Hub, names: list[str], rng: Random, seconds: float, rate: float) -> None:
-    """Open-loop traffic: requests come by chance, whatever became of those before; then wait for their ends."""
+    """Send requests at random moments, whatever the earlier ones do, and then wait for their ends."""
     loop = asyncio.get_running_loop()
     due, end, asked = loop.time(), loop.time() + seconds, set()
     async with hub.events.subscribe(keep_max=1_000_000, kinds=(OutcomeDecided,)) as ended:
