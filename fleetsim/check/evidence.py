@@ -87,10 +87,26 @@ def not_applicable_unless(there: object, reason: str) -> None:
 
 
 def fail_unless_error(exchange: Exchange, what: str, *codes: int) -> None:
-    """End the probe with *fail* unless the answer is a JSON-RPC error of one of these codes; ``what`` was asked."""
-    wanted = " or ".join(map(str, codes))
-    fail_unless(exchange.code in codes, f"{what} must be {wanted}, not {exchange}", exchange)
+    """End the probe with *fail* unless the answer is an error of one of these codes; ``what`` was asked.
 
+    A call over JSON-RPC that was refused without a code is not tested: E-17 reports it once.
+    """
+    wanted = " or ".join(map(str, codes))
+    uncoded = exchange.operation is not None and exchange.bare is None and exchange.own_form
+    not_tested_unless(not uncoded, f"{what} must be {wanted}, and was refused without a code (E-17)", exchange)
+    fail_unless(exchange.refused_with(*codes), f"{what} must be {wanted}, not {exchange}", exchange)
+
+
+_STATUSES: Mapping[int, tuple[int, ...]] = {
+    -32001: (404,),
+    -32002: (400, 409),
+    -32003: (400, 501),
+    -32004: (400, 501),
+    -32005: (400, 415),
+    -32600: (400, 422),
+    -32602: (400, 422),
+}
+"""The HTTP statuses of an error over HTTP+JSON, by A2A 1.0 section 5.4 and a2a-sdk 0.3.26. All others have 400."""
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
 SHOWN_CHARS = 1_200
@@ -178,10 +194,11 @@ class Exchange:
 
     @property
     def error(self) -> Mapping[str, Any] | None:
-        """The error, in JSON-RPC's words; of a refusal over HTTP+JSON that tells none, without a code."""
+        """The error, in JSON-RPC's words: any refusal. One in the agent's own form has no code."""
         if self.bare is None:
             found = self.answer.get("error")
-            return found if isinstance(found, dict) else None
+            own = {"code": None, "message": ""} if self.own_form else None
+            return found if isinstance(found, dict) and own is None else own
         refused = self.status is not None and self.status >= 300
         if not refused and not self.frames:
             return None
@@ -198,6 +215,24 @@ class Exchange:
         """The code of the error; None if it is missing or cannot be a code."""
         found = None if self.error is None else self.error.get("code")
         return found if isinstance(found, int | float | str) else None
+
+    @property
+    def own_form(self) -> bool:
+        """Whether HTTP 4xx or 501 came with a JSON object that names no code: a refusal in the agent's own form.
+
+        401, 408 and 429 refuse the caller or the moment, not the request.
+        """
+        status = self.status or 0
+        if not (status == 501 or 400 <= status < 500) or status in {401, 408, 429} or not isinstance(self.value, dict):
+            return False
+        enveloped = self.bare is None and "jsonrpc" in self.answer
+        return not enveloped and read_error(self.value, Operation.SEND) is None
+
+    def refused_with(self, *codes: int) -> bool:
+        """Whether the request was refused with one of these codes, or in a form of its own with the status of one."""
+        if self.own_form and self.bare is not None:
+            return any(self.status in _STATUSES.get(code, (400,)) for code in codes)
+        return self.code in codes
 
     @property
     def media_type(self) -> str:

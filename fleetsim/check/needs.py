@@ -7,6 +7,7 @@ or pass for another reason; the row of that method, or of that task, reports it 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cache
 
@@ -143,7 +144,8 @@ def answer_of(operation: Operation) -> Callable[[Session], Awaitable[Exchange]]:
     async def answer(session: Session) -> Exchange:
         whole = operation in {Operation.SEND, Operation.STREAM}
         params = session.params(session.quick()) if whole else _params_for_nobody(session.dialect, operation)
-        if session.dialect.over_http and operation is Operation.GET:  # a 404 may be meant for the task
+        of_a_task = {Operation.GET, Operation.CANCEL, Operation.SUBSCRIBE}
+        if session.dialect.over_http and operation in of_a_task:  # a 404 may be meant for the task
             params = session.dialect.by_id((await session.fixture(finished_task))[0])
         async with session.stream(session.dialect.standard_method(operation), params) as stream:
             await stream.next(10)
@@ -160,12 +162,18 @@ async def knows(session: Session, operation: Operation) -> bool:
     return not _is_odd(exchange) or _refusal(exchange) != _refusal(await session.fixture(unknown_method))
 
 
+_CHANGING = re.compile(
+    r"/?\b(?:tasks/|message:)[^\s\"',]*|[0-9][0-9T:.Z+-]{7,}|\b[0-9a-f-]{16,}\b|/?" + re.escape(NO_METHOD)
+)
+"""What a page about an unknown path repeats of the request: the path, the moment and ids."""
+
+
 def _refusal(exchange: Exchange) -> tuple[object, ...]:
     """An answer without the name of the method that it may repeat."""
     coded = exchange.code is not None
     said = str((exchange.error or {}).get("message")) if coded else exchange.body.decode("utf-8", "replace")
     method = str(mapping(exchange.asked).get("method"))
-    return exchange.status, exchange.code, said.replace(method, "")
+    return exchange.status, exchange.code, _CHANGING.sub("", said.replace(method, ""))
 
 
 def _params_for_nobody(dialect: RawDialect, operation: Operation) -> dict[str, object]:

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.check.agent_under_test import Hint, Options, Target, discover
 from fleetsim.check.evidence import Verdict
 from fleetsim.check.report import Report
 from fleetsim.check.runner import select
+from fleetsim.model.call import Operation
+from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.faults import LoseRequest
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
+from fleetsim.wire.rest import read_error
+from tests.broken.build import breaks
+from tests.broken.editors import answer_as
 from tests.broken.inprocess import AGENT, ALLOW, check_app
+from tests.broken.wire import HttpRequest, HttpResponse
 
 Answer = tuple[int, Any]
 Edit = Callable[[Any, Answer], Answer]
@@ -97,6 +106,53 @@ async def test_a_delete_without_result_and_error_fails_the_row_of_responses() ->
     report, _ = await checked(silent, "E-17")
     assert report.finding("E-17", "0.3").verdict is Verdict.FAIL
     assert report.finding("E-17", "1.0").verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("dialect", ["1.0", "1.0+http", "0.3", "0.3+http"])
+async def test_a_refusal_in_the_agents_own_form_fails_no_row_but_those_of_the_form(dialect: str) -> None:
+    statuses = {-32001: 404, -32601: 404, -32003: 501, -32004: 501}
+    over_http = dialect.endswith("+http")
+
+    def plainly(asked: HttpRequest, answer: HttpResponse) -> None:
+        envelope = answer.json
+        problem = read_error(envelope, Operation.GET) if isinstance(envelope, dict) else None
+        if problem is not None and (over_http or asked.operation):
+            status = statuses.get(problem.wire_code, 400)
+            answer.say(
+                {"problem": f"{status}: {one_line(str(problem))}"},
+                status=400 if over_http and status == 501 else status,
+            )
+
+    def make(runtime: Runtime) -> Any:
+        edit = answer_as(lambda _asked: True, plainly)
+        plain = breaks(edit, settings=lambda settings: replace(settings, streaming=False, push_notifications=False))
+        return plain(reference_agent(runtime=runtime)).app()
+
+    rows = (
+        "E-08",
+        "E-09",
+        "E-13",
+        "E-14",
+        "E-15",
+        "E-21",
+        "E-24",
+        "E-25",
+        "V-02",
+        "T-09",
+        "M-*",
+        "C-06",
+        "C-07",
+        "E-17",
+    )
+    report = await check_app(make, dialects=(dialect,), requirements=select(rows))
+    assert {f.requirement.id: f.reason for f in report.of(Verdict.FAIL)}.keys() == (set() if over_http else {"E-17"})
+    methods = {
+        f.requirement.id: f.verdict
+        for f in report.findings
+        if f.requirement.id[0] == "M" and f.requirement.id != "M-03"
+    }
+    assert set(methods.values()) <= {Verdict.PASS, Verdict.NOT_APPLICABLE}
+    assert report.finding("E-13").verdict is (Verdict.PASS if over_http else Verdict.NOT_TESTED)
 
 
 async def test_a_parse_error_as_http_400_fails_the_row_of_statuses() -> None:

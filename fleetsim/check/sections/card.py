@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleetsim.check.agent_under_test import interfaces
-from fleetsim.check.evidence import Exchange, fail_unless, not_applicable_unless, not_tested_unless
+from fleetsim.check.evidence import (
+    Exchange,
+    fail_unless,
+    fail_unless_error,
+    not_applicable_unless,
+    not_tested_unless,
+)
 from fleetsim.check.raw_dialect import among, listed, mapping, snake_keys, url_parts, url_path
 from fleetsim.check.requirement import BUILD_GUIDE, ONCE, SERVER_GUIDE, V03, V10, must, should
 from fleetsim.check.session import Session, finished_task
@@ -159,7 +165,7 @@ async def streaming_is_true(session: Session) -> None:
         if stream.is_stream:
             await stream.next(10)
         fail_unless(reply.error is not None, f"the card says streaming: false, but a stream gave {reply}", reply)
-        fail_unless(reply.code == -32004, f"a stream nobody offers must be -32004, not {reply}", reply)
+        fail_unless_error(reply, "a stream nobody offers", -32004)
 
 
 @must(
@@ -181,7 +187,7 @@ async def push_is_true(session: Session) -> None:
         fail_unless(taken, f"the card says pushNotifications: true, but registering gave {reply}", reply)
         await session.rpc(Operation.PUSH_DELETE, session.dialect.of_hook(task_id, "flag"))
         return
-    fail_unless(reply.code == -32003, f"the card says pushNotifications: false; expected -32003, got {reply}", reply)
+    fail_unless_error(reply, "the card says pushNotifications: false; registering", -32003)
 
 
 @should(
@@ -291,7 +297,7 @@ async def extended_card(session: Session) -> None:
     fail_unless(not served, "an extended card is served that the card does not promise", reply, read)
     # An optional method may be missing in 0.3; that its absence has a code of its own is 1.0's rule.
     codes = {-32007, -32004} if session.dialect.current else {-32007, -32004, -32601}
-    fail_unless(reply.code in codes, f"expected -32007 or -32004, got {reply}", reply)
+    fail_unless(reply.refused_with(*codes), f"expected -32007 or -32004, got {reply}", reply)
 
 
 @should(
@@ -528,6 +534,6 @@ async def foreign_tasks(session: Session) -> None:
     unknown = await session.call(Operation.GET, session.dialect.by_id(session.new()), credentials=other)
     for operation in (Operation.GET, Operation.CANCEL):
         reply = await session.call(operation, session.dialect.by_id(task_id), credentials=other)
-        fail_unless(reply.code == -32001, f"{operation.value} of another caller's task gave {reply}", reply)
+        fail_unless_error(reply, f"{operation.value} of another caller's task", -32001)
         same = mapping(reply.error).get("message") == mapping(unknown.error).get("message")
         fail_unless(same, "the message distinguishes a foreign task from a missing one", reply, unknown)
