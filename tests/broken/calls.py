@@ -97,7 +97,7 @@ add(
         if_so=lambda answer: answer.error_code == -32700,
     ),
     incident="the original agent",
-    also={"E-16": "the page is no JSON-RPC", "E-20": "deep JSON gets the page too"},
+    also={"E-16": "the page is no JSON-RPC"},
 )
 add(
     "E-02 no-jsonrpc-taken: a request without jsonrpc is served",
@@ -159,7 +159,6 @@ add(
     edit_error(-32001, to=-32602, on=about(Operation.GET)),
     also={
         "A-06": "a stranger's task is an unknown one",
-        "E-15": "the task that was not made is read",
         "H-01": "an evicted task is an unknown one",
         "V-03": "an unknown task is read",
     },

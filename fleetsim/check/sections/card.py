@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from fleetsim.check.agent_under_test import interfaces
 from fleetsim.check.evidence import (
     Exchange,
+    NotPassed,
     fail_unless,
     fail_unless_error,
     not_applicable_unless,
     not_tested_unless,
 )
+from fleetsim.check.needs import NOWHERE
 from fleetsim.check.raw_dialect import among, listed, mapping, snake_keys, url_parts, url_path
 from fleetsim.check.requirement import BUILD_GUIDE, ONCE, SERVER_GUIDE, V03, V10, must, should
 from fleetsim.check.session import Session, finished_task
@@ -77,11 +80,19 @@ def served_card(session: Session) -> tuple[Mapping[str, Any], Exchange]:
 async def _knock(session: Session, url: str) -> Exchange:
     """Ask for a task nobody made: an unknown method crashes some agents, which is for another requirement to tell.
 
-    Over HTTP+JSON for one that was made: a 404 may be meant for the task.
+    Over HTTP+JSON, or after a refusal in the agent's own form, for one that was made: a 404 may be meant for the task.
     """
-    over_http = session.dialect.over_http
-    task_id = (await session.fixture(finished_task))[0] if over_http else "fleetsim-no-such-task"
-    return await session.call(Operation.GET, session.dialect.by_id(task_id), url=url)
+    get = partial(session.call, Operation.GET, url=url)
+    asked = None if session.dialect.over_http else await get(session.dialect.by_id(NOWHERE))
+    if asked is not None and not asked.own_form:
+        return asked
+    try:
+        task_id, _ = await session.fixture(finished_task)
+    except NotPassed:
+        if asked is None:
+            raise
+        return asked
+    return await get(session.dialect.by_id(task_id))
 
 
 @must(
