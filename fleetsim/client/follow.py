@@ -38,6 +38,7 @@ from fleetsim.model.parts import require_parts
 from fleetsim.model.task import INTERRUPTED, Message, Part, Role, Task, TaskState, with_text
 from fleetsim.model.work import skill_hint
 from fleetsim.runtime.retry import pause_s
+from fleetsim.wire.choice import may_mean_the_webhook
 from fleetsim.wire.dialect import Reply
 
 if TYPE_CHECKING:
@@ -213,6 +214,7 @@ class Following(FollowedRequest):
         self._retrying = retrying
         self._reply: tuple[Reply, Any] = (self.task, None)
         self._driver: TrackDriver | None = None
+        self._left_out: tuple[str, ...] = ()
 
     def _late(self, after: str) -> FleetsimError:
         if self.refused is not None:
@@ -257,7 +259,7 @@ class Following(FollowedRequest):
         """The agent's last reply, after the first one."""
         reply, raw = self._reply if self._driver is None else self._driver.reply
         reason = self._reason if self._driver is not None else ""
-        return SentTask.of(reply if isinstance(reply, Message) else self.task, raw, reason)
+        return SentTask.of(reply if isinstance(reply, Message) else self.task, raw, reason, self._left_out)
 
     @property
     def lookup_id(self) -> str:
@@ -398,7 +400,13 @@ class Following(FollowedRequest):
 
     async def _send(self, call: SendMessage) -> Task:
         self.sent = True
-        reply, raw = await self._call(call)
+        try:
+            reply, raw = await self._call(call)
+        except FleetsimError as refusal:
+            if call.push is None or not may_mean_the_webhook(refusal):
+                raise
+            reply, raw = await self._call(replace(call, push=None))
+            self._left_out = (f"the agent refused the webhook, and took the message without it: {refusal}",)
         if not isinstance(reply, Task | Message):
             raise WireError(f"{self._client.where}: the reply is neither a task nor a message")
         self.task = reply if isinstance(reply, Task) else fold(None, DirectReply(message=reply))

@@ -36,6 +36,7 @@ class SentTask:
     ``id`` and ``context_id`` are empty for an agent that answered with a message alone. ``raw`` is the
     undecoded result, ``task`` the decoded one. Text is the agent's own: neutralise it before showing it.
     ``parts`` are the files and data it answered with, of ``parts_total`` it sent (``model.parts.answer_parts``).
+    ``warnings``: the agent refused the webhook that was sent along.
     """
 
     id: str
@@ -47,9 +48,10 @@ class SentTask:
     task: Task | None = field(default=None, repr=False)
     parts: tuple[ListedPart, ...] = field(default=(), repr=False)
     parts_total: int = 0
+    warnings: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, reply: Reply, raw: Any, reason: str = "") -> SentTask:
+    def of(cls, reply: Reply, raw: Any, reason: str = "", warnings: tuple[str, ...] = ()) -> SentTask:
         """Read an agent's reply. ``reason`` is that of a failure for which the task has none.
 
         Raises WireError if it is neither a task nor a message.
@@ -74,6 +76,7 @@ class SentTask:
             task=None if task is not reply else task,
             parts=parts,
             parts_total=parts_total,
+            warnings=warnings,
         )
 
     @property

@@ -63,7 +63,7 @@ from fleetsim.request.signals import (
 )
 from fleetsim.request.track import StopReason, TaskUpdate, Timer, just_taken, shows_the_past
 from fleetsim.runtime.retry import misses_max
-from fleetsim.wire.choice import disagreement
+from fleetsim.wire.choice import disagreement, may_mean_the_webhook
 
 TROUBLE_MAX = 500
 ANOTHER_TASK = "it names another task"
@@ -455,7 +455,7 @@ def push_registered(context: StepContext, signal: PushRegistered) -> None:
         return
     context.save(push=False)
     told = isinstance(signal.error, RpcError) and not isinstance(signal.error, InternalError)
-    if told or (isinstance(signal.error, HttpRefused) and not signal.error.sent):
+    if told or may_mean_the_webhook(signal.error) or (isinstance(signal.error, HttpRefused) and not signal.error.sent):
         context.push_refused(str(signal.error))
     else:
         context.retried(f"the webhook could not be registered: {signal.error}")

@@ -5,8 +5,6 @@ Also its streams, and the resuming after a restart.
 
 from __future__ import annotations
 
-import re
-
 from msgspec.structs import replace
 
 from fleetsim.events.fleet import CredentialRefused
@@ -21,7 +19,6 @@ from fleetsim.model.errors import (
     LimitReached,
     MethodNotFound,
     NotAccepting,
-    PushNotSupported,
     RpcError,
     TaskNotFound,
     TransportError,
@@ -52,7 +49,7 @@ from fleetsim.request.signals import (
 )
 from fleetsim.request.track import TaskUpdate, Timer, Track, shows_the_message
 from fleetsim.runtime.retry import pause_s
-from fleetsim.wire.choice import refuses_dialect, refuses_way
+from fleetsim.wire.choice import may_mean_the_webhook, refuses_dialect, refuses_way
 
 LOST_MAX = 400
 """Characters of a malformed reply that the reason of the outcome quotes."""
@@ -128,17 +125,17 @@ def send_failed(context: StepContext, signal: SendFailed) -> None:
         track.timers.pop(timer, None)
     hear_early(context)
     record, sending = track.record, track.sending
+    webhook = record.push and not record.register_push and may_mean_the_webhook(error, stream=sending.stream)
+    # A reply that is unreadable or reports an internal error may come from an agent that works on the request.
+    may_run = _maybe_accepted(error) or isinstance(error, WireError | LimitReached | InternalError)
     if record.task is not None:
         context.retried(f"the task is known already: {error}", Level.INFO)
     elif isinstance(error, EmptyStream):
         track.sending = replace(sending, silent=True)
         _reply_lost(context, str(error))
-    elif record.cancel_wanted and not (
-        # A reply that is unreadable or reports an internal error may come from an agent that works on the request.
-        _maybe_accepted(error) or isinstance(error, WireError | LimitReached | InternalError)
-    ):
+    elif record.cancel_wanted and (webhook or not may_run):
         close(context, OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON, "cancelled before it was sent")
-    elif record.push and not record.register_push and _may_mean_the_webhook(error, stream=sending.stream):
+    elif webhook:
         track.record = replace(record, push=False)
         track.sending = replace(sending, push_refused=str(error))
         _send_otherwise(context, f"the webhook may be what was refused, sending without it: {error}")
@@ -165,24 +162,6 @@ def send_failed(context: StepContext, signal: SendFailed) -> None:
         _retry_or_end(context, error)
     else:
         _undeliverable(context, error)
-
-
-def _may_mean_the_webhook(error: FleetsimError, *, stream: bool) -> bool:
-    """Whether the agent refused the send without effect, possibly because of its webhook.
-
-    An error that names the webhook means it for sure. Of the codes that can mean it, -32004 to a stream first means the
-    stream. 0.1 has codes of its own; there -32004 means the webhook.
-    """
-    if isinstance(error, HttpRefused):
-        return 400 <= error.status < 500 and not error.retryable and bool(_WEBHOOK.search(error.said))
-    if not isinstance(error, RpcError) or isinstance(error, InternalError):
-        return False
-    if isinstance(error, InvalidParams | PushNotSupported) or _WEBHOOK.search(str(error)):
-        return True
-    return error.wire_code == UnsupportedOperation.code and not (stream and isinstance(error, UnsupportedOperation))
-
-
-_WEBHOOK = re.compile(r"web.?hook|push.?(notif|config)|call.?back", re.IGNORECASE)
 
 
 def _send_otherwise(context: StepContext, reason: str) -> None:

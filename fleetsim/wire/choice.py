@@ -17,10 +17,14 @@ from fleetsim.model.card import AgentCard, AgentInterface
 from fleetsim.model.errors import (
     ConfigError,
     HttpRefused,
+    InternalError,
     InvalidParams,
     InvalidRequest,
     MethodNotFound,
     ParseError,
+    PushNotSupported,
+    RpcError,
+    UnsupportedOperation,
     VersionNotSupported,
 )
 from fleetsim.model.text import one_line
@@ -92,6 +96,29 @@ def refuses_spelling(error: Exception) -> bool:
     if isinstance(error, HttpRefused):
         return error.status in {400, 422}
     return isinstance(error, InvalidParams | InvalidRequest | ParseError)
+
+
+def may_mean_the_webhook(error: Exception, *, stream: bool = False) -> bool:
+    """Whether an agent refused a send without effect, possibly because of its webhook (decision 6).
+
+    Words that name the webhook mean it, whatever the code or status: they are the agent's answer. Of the codes that
+    can mean it, -32004 to a stream first means the stream. 0.1 has codes of its own; there -32004 means the webhook.
+    """
+    internal = isinstance(error, InternalError) or (isinstance(error, HttpRefused) and error.status in {500, 501})
+    words = error.said if isinstance(error, HttpRefused) else str(error)
+    named = bool((_ITS_ADDRESS if internal else _WEBHOOK).search(words))
+    if isinstance(error, HttpRefused):
+        return named and (internal or (400 <= error.status < 500 and not error.retryable))
+    if named or internal or not isinstance(error, RpcError):
+        return named and isinstance(error, RpcError)
+    if isinstance(error, InvalidParams | PushNotSupported):
+        return True
+    return error.wire_code == UnsupportedOperation.code and not (stream and isinstance(error, UnsupportedOperation))
+
+
+_ITS_ADDRESS = re.compile(r"web.?hook|push.?(notif|config)|call.?back.?(ur[il]|address|host)", re.IGNORECASE)
+"""The words of an internal error: there "callback" alone may mean a function of the agent's own."""
+_WEBHOOK = re.compile(rf"{_ITS_ADDRESS.pattern}|call.?back", re.IGNORECASE)
 
 
 def respelled(choice: Choice) -> Choice | None:

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.client import AgentClient
+from fleetsim.client.follow import OutgoingMessage
 from fleetsim.client.ways import Ways
 from fleetsim.model.call import PushConfig, SendMessage
 from fleetsim.model.errors import (
@@ -127,7 +128,7 @@ async def test_both_refusals_are_quoted_if_both_spellings_are_refused(runtime: R
     async with network:
         agent = AgentClient(f"{ORIGIN}/a2a", runtime=runtime, dialect="0.3+http", auth_token="key")
         with pytest.raises(InvalidParams, match=r"parts.*webhook"):
-            await agent.send_task("hi", push=PushConfig(url="http://10.0.0.1/x"))
+            await agent.call(OutgoingMessage(text="hi", push=PushConfig(url="http://10.0.0.1/x")).call("m-1"))
         assert [status for _, _, status in seen if status == 422] == [422, 422]
         with pytest.raises(TaskNotFound, match=r"GET /v1/tasks/\{id\}"):
             await agent.get("nope")

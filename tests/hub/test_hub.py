@@ -6,14 +6,18 @@ from collections.abc import Sequence
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
+from fleetsim.agent.operations import CallerContext, Interceptor
 from fleetsim.agent.skills import Effect
+from fleetsim.client import AgentClient
 from fleetsim.events.request import Event, UpdateIgnored
 from fleetsim.events.wire import payload
 from fleetsim.fleet.cards import AgentView
 from fleetsim.fleet.settings import AgentEntry, FleetSettings
 from fleetsim.hub.agents import callback_base, route_of
 from fleetsim.ledger.sqlite import open_ledger
-from fleetsim.model.errors import Blame, NotAccepting
+from fleetsim.model.call import Call, PushConfig, SendMessage
+from fleetsim.model.errors import Blame, InternalError, NotAccepting
+from fleetsim.model.task import TextPart
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Runtime
 from tests.hub.local_hub import LocalHub, local_hub, worker
@@ -49,6 +53,37 @@ async def test_webhooks_reach_the_hub_at_its_own_address(push: str) -> None:
         await asyncio.sleep(5)
         assert bool(t.events("agent.push.accepted")) is (push != "off")
         assert t.events("agent.push.rejected") == []
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize("wire", ["1.0", "0.3", "0.1", "1.0+http", "0.3+http"])
+async def test_a_refused_webhook_is_left_out_whatever_the_code(wire: str, streaming: bool) -> None:
+    """The guard has the words and the code of protolabs-agent 0.218.1. A 0.1 agent gets a webhook only over HTTPS."""
+    calls: list[tuple[str, bool]] = []
+
+    class Guard(Interceptor):
+        async def before(self, call: Call, caller: CallerContext) -> Call:
+            if isinstance(call, SendMessage):
+                (part,) = call.message.parts
+                assert isinstance(part, TextPart)
+                calls.append((part.text, call.push is not None))
+                if call.push is not None:
+                    raise InternalError("push-notification callback url is not allowed")
+                if part.text == "fail":
+                    raise InternalError("the model has no tokens left")
+            return call
+
+    agent = worker(streaming=streaming, interceptors=(Guard,))
+    entries = {"quinn": {"wire": wire, "push": "inline"}}
+    async with local_hub(agent, entries=entries, base_url="https://hub.example") as t:
+        await asyncio.sleep(1)
+        for text in ("hi", "ho"):
+            assert (await ask(t, "echo", text)).text == f"you said {text}"
+        assert (await ask(t, "echo", "fail")).cause == "internal_error"
+        assert calls == [("hi", True), ("hi", False), ("ho", False), ("fail", False)]
+        async with AgentClient("http://quinn.example:8000/a2a", runtime=t.runtime, dialect=wire) as client:
+            sent = await client.send_task("he", push=PushConfig(url="https://hook.example/in"))
+        assert (sent.text, len(sent.warnings)) == ("you said he", 1)
 
 
 async def test_a_dead_agent_ends_undeliverable_and_is_shown_down_while_the_rest_works() -> None:
