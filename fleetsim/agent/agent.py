@@ -117,11 +117,8 @@ class Agent:
     def skill(self, skill_id: str | None = None, /, **options: Any) -> Callable[[AnyFunction], Skill]: ...
 
     def skill(self, what: AnyFunction | str | None = None, /, **options: Any) -> Skill | Callable[[AnyFunction], Skill]:
-        """Offer an async function as a skill: ``@agent.skill`` or ``@agent.skill("id", tags=(...))``.
-
-        Raises:
-            ConfigError: as ``fleetsim.agent.skill``.
-        """
+        """Offer a function as a skill: ``@agent.skill`` or ``@agent.skill("id", tags=(...))``. Raises as
+        ``fleetsim.agent.skill``."""
 
         def offer(function: AnyFunction, skill_id: str | None) -> Skill:
             made = make_skill(function, skill_id, options)
@@ -146,11 +143,8 @@ class Agent:
 
     @asynccontextmanager
     async def serving(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
-        """Serve in the background while inside; yields the root URL, on a free port unless one is given.
-
-        Raises:
-            ConfigError: the address or the state file cannot be had, or the card would mislead.
-        """
+        """Serve in the background while inside; yields the root URL, on a free port unless one is given. Raises
+        ConfigError if the address or the state file cannot be used, or the card would mislead."""
         engine = self.engine()
         listener = server.listen(host, port)
         try:
@@ -165,9 +159,8 @@ class Agent:
     def serve(self, host: str = "127.0.0.1", port: int = 9000) -> None:
         """Serve until interrupted. Logging at INFO goes to stderr unless it is set up already.
 
-        Raises:
-            ConfigError: the state file cannot be had, or the card would mislead.
-            SystemExit: the address cannot be had; stderr says why.
+        Raises ConfigError if the state file cannot be used or the card would mislead. SystemExit if the address cannot
+        be used; stderr names the reason.
         """
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         engine = self.engine()
@@ -253,12 +246,10 @@ class Engine:
         return build_card(self.settings, url, extended=extended)
 
     async def start(self, url: str | None = None) -> None:
-        """Begin; again is harmless. Servers that know no lifespan start it with the first request.
+        """Start the engine; a second call has no effect. Servers without a lifespan start it with the first request.
 
-        ``url`` is where the endpoint was reached, for the extended card: that is asked for where no address is named.
-
-        Raises:
-            ConfigError: the state file cannot be used.
+        ``url`` is where the endpoint was reached, for an extended card without a configured address. Raises ConfigError
+        if the state file cannot be used.
         """
         self._url = url or self._url
         if self._service is not None:

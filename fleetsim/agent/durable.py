@@ -191,11 +191,8 @@ class TaskFile(TaskWriter):
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fleetsim-state")
 
     async def open(self) -> tuple[Record, ...]:
-        """Open or make the file, and read every task in it.
-
-        Raises:
-            ConfigError: it is not a state file, is damaged, in use by another process or cannot be opened.
-        """
+        """Open or make the file, and read every task in it. Raises ConfigError if it is not a state file, is damaged,
+        is in use by another process or cannot be opened."""
         try:
             rows = await self._run(self._open)
         except (sqlite3.Error, OSError) as error:

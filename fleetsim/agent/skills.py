@@ -136,10 +136,7 @@ class SkillContext:
         """Add an artifact beside the answer, whole or in chunks of one ``artifact_id``.
 
         An artifact with the id or the name of an earlier one replaces it; one without either stands beside all others.
-
-        Raises:
-            OutputLimit: the task would hold too much.
-            WireError: a data part holds what JSON has no form for.
+        Raises OutputLimit if the task would hold too much, WireError for data without a JSON form.
         """
         for part in parts:
             if isinstance(part, DataPart):
@@ -199,12 +196,8 @@ class SkillContext:
         self.skill.note_undeclared("confidence", self.skill.sure)
 
     def effect(self, domain: str, path: str, op: str = "set", value: Any = None) -> None:
-        """Record an observed change of the world (worldstate-delta-v1); ``op`` is set, inc or push.
-
-        Raises:
-            ValueError: another ``op``.
-            WireError: JSON has no form for ``value``.
-        """
+        """Record an observed change of the world (worldstate-delta-v1). Raises ValueError if ``op`` is not set, inc or
+        push, and WireError for a ``value`` without a JSON form."""
         if op not in {"set", "inc", "push"}:
             raise ValueError("op is set, inc or push")
         dump(value)

@@ -137,11 +137,7 @@ class Store:
         metadata: JsonObject | None = None,
         pushes: Iterable[PushTarget] = (),
     ) -> Record:
-        """Accept a task in ``submitted``.
-
-        Raises:
-            AtCapacity: no room, even after letting go of the oldest finished tasks.
-        """
+        """Accept a task in ``submitted``. Raises AtCapacity if eviction of the oldest finished tasks makes no room."""
         self.retention.make_room(owner)
         key = (owner, task_id or self._ids.new())
         context_id = message.context_id or self._ids.new()
@@ -170,11 +166,10 @@ class Store:
         return entry.snapshot()
 
     def move(self, key: TaskKey, state: TaskState, text: str | None = None) -> None:
-        """Move an open task to a state that is not terminal, with what the agent says about it.
+        """Move an open task to a state that is not terminal, with the agent's message about it.
 
-        Raises:
-            TaskNotFound, TaskEnded: there is nothing to move any more.
-            InvalidMove: the table of moves does not have it, or it would end the task (``finish`` does).
+        Raises TaskNotFound or TaskEnded without an open task, and InvalidMove for a move that the table lacks or that
+        would end the task (``finish`` does).
         """
         entry = self.retention.get(key)
         self._refuse_ended(entry)
@@ -212,11 +207,8 @@ class Store:
     ) -> None:
         """End a task: ``text`` replaces the output so far, ``reason`` with ``metadata`` goes into the status.
 
-        The feed gets the closing pair, the full artifact and then the final status.
-
-        Raises:
-            TaskNotFound, TaskEnded: it is over already.
-            OutputLimit: the final text is too long; nothing changed.
+        The feed gets the closing pair, the full artifact and then the final status. Raises TaskNotFound or TaskEnded
+        without an open task, and OutputLimit, without any change, for a text that is too long.
         """
         entry = self.retention.get(key)
         self._refuse_ended(entry)
@@ -237,12 +229,9 @@ class Store:
         return self.read(key)
 
     def add_message(self, key: TaskKey, message: Message) -> bool:
-        """Add a message of the caller; a waiting task goes on. False if the message was known already.
+        """Add a message of the caller; a waiting task goes on. Raises TaskNotFound or TaskEnded without an open task.
 
-        A repeated message id with the same parts is a retry and changes nothing.
-
-        Raises:
-            TaskNotFound, TaskEnded: nobody listens.
+        A repeated message id with the same parts is a retry: it changes nothing and returns False.
         """
         entry = self.retention.get(key)
         self._refuse_ended(entry)

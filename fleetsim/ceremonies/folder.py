@@ -330,9 +330,7 @@ class CeremonyStore:
     async def delete(self, ceremony_id: str, *, owner: str | None = None) -> None:
         """Remove a ceremony's file, a broken one too. With ``owner`` only one of theirs is there.
 
-        Raises:
-            CeremonyNotFound: there is none of that id.
-            CeremonyNotWritable: its file is not to be removed from here.
+        Raises CeremonyNotFound for an unknown id, and CeremonyNotWritable for a file that only a person may remove.
         """
         async with self._lock:
             if owner is not None:

@@ -65,10 +65,8 @@ def refuse_postgres(setting: str | None, env: Mapping[str, str]) -> None:
 def back_up(state: StateDir, target: Path, now: datetime, progress: Progress) -> CopyReport:
     """Copy the state folder to the new folder ``target``, or into it under the time if it exists; the hub may run.
 
-    The folder appears whole or not at all. It holds the hub's keys, so only its owner can read it.
-
-    Raises:
-        ConfigError: the ledger is missing, or the hub uses another one; the target cannot be used; the disk is full.
+    The folder appears whole or not at all. It holds the hub's keys, so only its owner can read it. Raises ConfigError
+    if the ledger is missing, the hub uses another one, the target cannot be used or the disk is full.
     """
     _require_own_ledger(state)
     place = target / f"fleetsim-{now:%Y%m%dT%H%M%SZ}" if target.is_dir() else target
@@ -92,11 +90,9 @@ def back_up(state: StateDir, target: Path, now: datetime, progress: Progress) ->
 def restore(state: StateDir, source: Path, now: datetime, progress: Progress, *, take_over: bool) -> CopyReport:
     """Put a backup, or a ledger's file alone, in the place of the state folder's files, which are kept beside them.
 
-    The ledger is then a copy, which a hub uses after ``take_over`` here or at its start. Interrupted at any moment,
-    the old ledger is in its place, or one that is refused until the restore is repeated.
-
-    Raises:
-        ConfigError: the backup is missing or damaged, or a newer fleetsim wrote it; a hub runs; the disk is full.
+    The ledger is then a copy, which a hub uses after ``take_over`` here or at its start. Interrupted at any moment, the
+    old ledger is in its place, or one that is refused until the restore is repeated. Raises ConfigError if the backup
+    is missing, damaged or of a newer fleetsim, a hub runs, or the disk is full.
     """
     ledger = _ledger_in(source)
     if state.ledger_path.exists() and ledger.samefile(state.ledger_path):

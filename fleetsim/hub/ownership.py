@@ -33,12 +33,9 @@ class Ownership:
 
     async def stamped(self, request: SkillRequest, principal: Principal, *, given_id: bool) -> SkillRequest:
         """The request with its owner. An agent's request runs in its own name, on its own tasks and contexts.
-        ``given_id``: the body had an id.
 
-        Raises:
-            UnknownTarget: the task or context belongs to no request, or to another owner's.
-            Refusal: the body has an id. The id is also the default context, so it could name another owner's
-                conversation.
+        Raises UnknownTarget if the task or context belongs to no request, or to another owner's. Refusal if the body
+        has an id (``given_id``): it is also the default context, so it could name another owner's conversation.
         """
         if principal.agent is None:
             return request

@@ -51,13 +51,10 @@ async def running_hub(
     and ``port`` and is closed here.
 
     With ``state``, other processes can find the hub, and its keys are stored there; ``keys`` replaces them. Without
-    both, the keys are new.
-    ``ledger`` is open, or ``opens_ledger`` opens it here, while the server already replies. ``file`` is agents.yaml,
-    which is read again when it changes. Without ``agent_keys`` no agent has a key.
-
-    Raises:
-        ConfigError: the address is not available, or not loopback without ``allow_remote`` (T-32), or the state
-            is damaged.
+    both, the keys are new. ``ledger`` is open, or ``opens_ledger`` opens it here, while the server already replies.
+    ``file`` is agents.yaml, which is read again when it changes. Without ``agent_keys`` no agent has a key. Raises
+    ConfigError if the address is not available, or not loopback without ``allow_remote`` (T-32), or the state is
+    damaged.
     """
     if not allow_remote and not is_loopback(host):
         hint = "bind to 127.0.0.1, or say --allow-remote and put TLS in front"

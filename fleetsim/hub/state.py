@@ -82,11 +82,8 @@ class StateDir:
         return self.path / API_KEY_FILE
 
     def open(self) -> StateDir:
-        """Create the directory, or close an existing one to others.
-
-        Raises:
-            ConfigError: it cannot be created; or others can write in it and it is not empty, so a person must check it.
-        """
+        """Create the directory, or close an existing one to others. Raises ConfigError if it cannot be created, or if
+        others can write in it and it is not empty, so that a person must check it."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             mode = stat.S_IMODE(self.path.stat().st_mode)
@@ -102,11 +99,8 @@ class StateDir:
         return self
 
     def _require_own(self) -> None:
-        """Refuse a directory that others can write: they could write an announcement that would receive the API key.
-
-        Raises:
-            ConfigError: others can write in the directory.
-        """
+        """Raise ConfigError if others can write in the directory: they could write an announcement that would receive
+        the API key."""
         try:
             folder = self.path.stat()
         except OSError:
@@ -154,11 +148,8 @@ class StateDir:
             self._announcement = None
 
     def find(self) -> HubAddress | None:
-        """The running hub of this directory, or None; the announcement of a dead hub is ignored.
-
-        Raises:
-            ConfigError: others can write in the directory.
-        """
+        """The running hub of this directory, or None; the announcement of a dead hub is ignored. Raises ConfigError if
+        others can write in the directory."""
         self._require_own()
         with suppress(ConfigError):
             announcement = self._announced()

@@ -25,11 +25,8 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def encode(value: object) -> str:
-    """The value as JSON. Half characters (lone surrogates) become U+FFFD, since no file can hold them.
-
-    Raises:
-        ValueError: it holds something that JSON cannot carry, or is nested too deep.
-    """
+    """The value as JSON; lone surrogates become U+FFFD, since no file can hold them. Raises ValueError for a value
+    without a JSON form, or with too deep nesting."""
     try:
         return _ENCODER.encode(value).decode()
     except UnicodeEncodeError:

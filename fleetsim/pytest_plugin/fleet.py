@@ -42,11 +42,7 @@ class VirtualTime:
         self.after: list[Callable[[], Awaitable[None]]] = []
 
     def run(self, story: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run an async function to its end and return its result.
-
-        Raises:
-            Deadlock: everybody waits for something that cannot come.
-        """
+        """Run an async function to its end and return its result. Raises Deadlock if nothing can happen any more."""
 
         async def whole() -> T:
             try:
@@ -127,11 +123,8 @@ class Fleet:
         self.network.mount(SINK, self._listener.sink)
 
     def add(self, agent: Agent, name: str | None = None) -> Member:
-        """Put an agent into the fleet at ``http://NAME:9000``; its webhooks may go to the fleet's sinks.
-
-        Raises:
-            ValueError: there is an agent of that name.
-        """
+        """Put an agent into the fleet at ``http://NAME:9000``; its webhooks may go to the fleet's sinks. Raises
+        ValueError for a name that is taken."""
         label = name or agent.settings.name
         if label in self.members:
             raise ValueError(f"there is an agent {label!r} in the fleet already")

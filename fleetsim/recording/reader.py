@@ -80,11 +80,8 @@ class RecordingLine(NamedTuple):
 
 
 def read_line(line: Any, number: int, wanted: Container[str] | None = None) -> RecordingLine:
-    """One line of a recording. Of the hub's events only the classes ``wanted``, by name, are read; all if None.
-
-    Raises:
-        ValueError: the line is wrong.
-    """
+    """One line of a recording. Of the hub's events only the classes ``wanted``, by name, are read; all if None. Raises
+    ValueError for a wrong line."""
     first = number == 1
     if first and (not isinstance(line, dict) or line.get("format") != FORMAT):
         raise ValueError(f"not a recording of this version of fleetsim ({FORMAT})")

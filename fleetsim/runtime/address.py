@@ -203,20 +203,13 @@ class AddressPolicy:
         return any(entry.host == fold_host(host) and port in entry.ports for entry in self.allow)
 
     def require(self, host: str, port: int, addresses: tuple[str, ...]) -> None:
-        """Refuse unless there is an address and every one is permitted: one bad answer refuses all.
-
-        Raises:
-            BlockedAddress: naming host and port, never what the name resolved to.
-        """
+        """Raise BlockedAddress unless there is an address and every one is permitted: one bad answer refuses all. The
+        error names host and port, never what the name resolved to."""
         if not addresses or not all(self.permits(host, port, address) for address in addresses):
             raise blocked(host, port)
 
     def require_name(self, host: str, port: int) -> None:
-        """Refuse a name that does not resolve here, but at a proxy, unless its port is permitted.
-
-        Raises:
-            BlockedAddress: as ``require`` does.
-        """
+        """Raise BlockedAddress for a name that resolves only at a proxy, unless its port is permitted."""
         named = (entry for entry in self.allow if entry.host == fold_host(host))
         if port not in self.ports and not any(port in entry.ports for entry in named):
             raise blocked(host, port)
@@ -260,13 +253,9 @@ def parse_webhook_url(
 ) -> WebhookUrl:
     """Read a URL that somebody else named by a grammar so narrow that no two clients can disagree on its host.
 
-    ``what`` names it in errors.
-
-    Refused: other schemes, userinfo, fragments, backslashes, control and non-ASCII characters (write
-    international names in punycode), percent signs and zone ids in the host, ports out of range.
-
-    Raises:
-        BlockedAddress: saying which rule, without repeating the URL.
+    Refused: other schemes, userinfo, fragments, backslashes, control and non-ASCII characters (write international
+    names in punycode), percent signs and zone ids in the host, ports out of range. Raises BlockedAddress, which names
+    the rule and calls the URL ``what``, without repeating it.
     """
     if len(url) > chars_max:
         raise BlockedAddress(f"{what} is longer than {chars_max} characters")

@@ -42,9 +42,8 @@ class Dialer:
     ) -> Connection:
         """A new connection, through ``proxy`` if there is a proxy.
 
-        Raises:
-            Unreachable: no address, none that answers, or TLS failed.
-            BlockedAddress: the policy does not permit one of its addresses, or the peer is another.
+        Raises Unreachable without an address that answers, or if TLS failed. BlockedAddress if the policy does not
+        permit one of its addresses, or the peer is another.
         """
         resolver, policy, files = self.resolver, self.policy, self.way.tls
         secured = (self.tls or tls_context(files)) if origin.scheme == "https" else None

@@ -188,11 +188,10 @@ def quieten_libraries() -> None:
 
 
 def check_head(status: int, headers: Mapping[str, str], limits: Limits, where: str) -> None:
-    """Refuse what HTTP does not have, or what would cost too much, before a byte of the body is read.
+    """Refuse a head before a byte of the body is read.
 
-    Raises:
-        WireError: a status outside 100 to 599 (RFC 9110 section 15).
-        LimitReached: too many header bytes, or a declared length over ``body_bytes_max``.
+    Raises WireError for a status outside 100 to 599 (RFC 9110 section 15), and LimitReached for too many header bytes
+    or a declared length over ``body_bytes_max``.
     """
     if not 100 <= status <= 599:
         raise WireError(f"{where}: the answer has the status {status}; HTTP has 100 to 599")

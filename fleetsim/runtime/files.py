@@ -340,11 +340,8 @@ class FileWatch:
 
 def create_all(files: Mapping[Path, str], must: Path) -> tuple[list[Path], list[Path]]:
     """Write new files, all or none, and the folders that they need. A file that is there stays, except that ``must`` is
-    an error then. Returns (written, kept).
-
-    Raises:
-        ConfigError: a file could not be written; those written before it are gone again.
-    """
+    an error then. Returns (written, kept). Raises ConfigError if one could not be written; those before it are deleted
+    again."""
     written: list[Path] = []
     unchanged: list[Path] = []
     folders: list[Path] = []

@@ -97,11 +97,8 @@ class BodyReader:
     ) -> bytes:
         """The whole body, before the ``deadline`` if one is given, charged to ``account`` or the request's principal.
 
-        It may be parsed at once, until the caller waits next.
-
-        Raises:
-            Refusal: 413 too large, 429 a limit of the account or no memory, 408 too slow, 400 the client left before
-                the end.
+        It may be parsed at once, until the caller waits next. Raises Refusal: 413 too large, 429 a limit of the account
+        or no memory, 408 too slow, 400 the client left before the end.
         """
         charged: RequestTurn | None = request.scope.get(CHARGED)
         account = account or (charged.account if charged is not None else None)

@@ -62,11 +62,7 @@ class Resolver(Protocol):
     """Names to addresses."""
 
     async def resolve(self, host: str, port: int) -> tuple[str, ...]:
-        """Every address of ``host``, as text.
-
-        Raises:
-            Unreachable: the name does not resolve, or not within the time limit.
-        """
+        """Every address of ``host``, as text. Raises Unreachable if the name does not resolve within the time limit."""
 
 
 class Turns(Protocol):
@@ -199,11 +195,8 @@ class Transport(Protocol):
         """A transport that dials only addresses ``policy`` allows, checked on every connection."""
 
     def through(self, way: WayOut) -> Transport:
-        """A transport whose connections are made in this way. It keeps the address policy.
-
-        Raises:
-            ConfigError: this transport cannot do so.
-        """
+        """A transport whose connections are made in this way. It keeps the address policy. Raises ConfigError if this
+        transport cannot do so."""
 
     async def aclose(self) -> None:
         """Close every connection."""

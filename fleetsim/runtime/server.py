@@ -134,11 +134,8 @@ Listener: TypeAlias = socket.socket
 
 
 def listen(host: str, port: int) -> Listener:
-    """A listening socket, at which connections wait from now on; port 0 picks a free one.
-
-    Raises:
-        ConfigError: the address cannot be had.
-    """
+    """A listening socket, at which connections wait from now on; port 0 picks a free one. Raises ConfigError if the
+    address cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sets TCP_NODELAY only where the protocol number is given; without it every second answer on a
     # connection waits for the peer's delayed acknowledgement, 40 ms on Linux.
@@ -166,10 +163,7 @@ async def serving(
 ) -> AsyncIterator[str]:
     """Serve inside a running program; yields the root URL once requests are answered. Closes ``listener``.
 
-    ``what`` is what an error calls the application.
-
-    Raises:
-        ConfigError: the application refused to start.
+    Raises ConfigError, which calls the application ``what``, if the application refused to start.
     """
     host, bound = listener.getsockname()[:2]
     server = Server(app, limits, on_stop=on_stop, signals=False)
@@ -196,11 +190,8 @@ def serve(
     on_start: Callable[[], Awaitable[None]],
     on_stop: Callable[[], Awaitable[None]],
 ) -> None:
-    """Serve until a signal. Blocks. Closes ``listener``. What ``on_start`` raises comes out.
-
-    Raises:
-        ConfigError: the application refused to start.
-    """
+    """Serve until a signal. Blocks. Closes ``listener``. Raises ConfigError if the application refused to start, and
+    the errors of ``on_start``."""
 
     async def run() -> None:
         await on_start()

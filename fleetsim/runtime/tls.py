@@ -17,10 +17,8 @@ from fleetsim.runtime.ports import SYSTEM_CA, TlsFiles
 def tls_context(files: TlsFiles) -> ssl.SSLContext:
     """The context for ``files``; certifi's authorities unless they or SSL_CERT_FILE or SSL_CERT_DIR name others.
 
-    Making one takes a tenth of a second, so it is kept until a file changes.
-
-    Raises:
-        ConfigError: naming the file that is missing or wrong, and the variable or key that names it.
+    Making one takes a tenth of a second, so it is kept until a file changes. Raises ConfigError, which names the
+    missing or wrong file and the variable or key that names it.
     """
     if bool(files.certificate) != bool(files.key):
         raise ConfigError("a client certificate takes two files: the certificate and its key")

@@ -94,11 +94,8 @@ class WebhookSender:
         self._schemes = schemes
 
     async def vet(self, url: str) -> WebhookUrl:
-        """Judge a URL at registration: its form, its port, and every address its name has now.
-
-        Raises:
-            BlockedAddress: its message may be shown to the subscriber; it reveals nothing about our network.
-        """
+        """Judge a URL at registration: its form, its port, and every address its name has now. Raises BlockedAddress,
+        whose text reveals nothing about our network and may be shown to the subscriber."""
         parsed = parse_webhook_url(url, schemes=self._schemes)
         try:
             addresses = await self._runtime.resolver.resolve(parsed.host, parsed.port)
@@ -171,11 +168,8 @@ class WebhookSender:
 
 
 def check_secret(text: str | None) -> None:
-    """Refuse a token, scheme or credential that a header cannot carry (RFC 9110 section 5.5).
-
-    Raises:
-        BlockedAddress: without repeating it.
-    """
+    """Raise BlockedAddress for a token, scheme or credential that a header cannot carry (RFC 9110 section 5.5), without
+    repeating it."""
     if text is not None and (len(text) > 4_096 or not _HEADER_TEXT.fullmatch(text)):
         raise BlockedAddress("the webhook's token or credentials cannot be sent in a header")
 

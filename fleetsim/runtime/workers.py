@@ -26,11 +26,8 @@ class Workers:
         return len(self._running)
 
     def start(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
-        """Run ``work`` in the background under ``owner:name``. An exception in it is logged, never lost.
-
-        Raises:
-            RuntimeError: ``workers_max`` are already running; ``work`` is closed unrun.
-        """
+        """Run ``work`` in the background under ``owner:name``. An exception in it is logged, never lost. Raises
+        RuntimeError, and closes ``work`` unrun, if ``workers_max`` are running."""
         if len(self._running) >= self._workers_max:
             work.close()
             raise RuntimeError(f"{self._owner}: more than {self._workers_max} workers")

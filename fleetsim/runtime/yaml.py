@@ -98,11 +98,8 @@ class YamlDocument:
 def load(
     text: str | bytes, source: str, *, bytes_max: int = CEREMONY_BYTES_MAX, nodes_max: int = NODES_MAX
 ) -> YamlDocument:
-    """Read one document of up to ``nodes_max`` values, keys counted too. ``source`` is how errors name the file.
-
-    Raises:
-        ConfigError: "source:line:col: what is wrong".
-    """
+    """Read one document of up to ``nodes_max`` values, keys counted too. Raises ConfigError with the place in
+    ``source``: "source:line:col: what is wrong"."""
     try:
         data = text.encode() if isinstance(text, str) else text
         decoded = data.decode("utf-8-sig")
@@ -290,11 +287,8 @@ def interpolate(
     where: Callable[[Path], bool] = lambda _path: True,
     names: re.Pattern[str] = NAMES,
 ) -> InterpolatedDocument:
-    """Replace references in the text values whose path ``where`` accepts. ``$${`` stands for a literal ``${``.
-
-    Raises:
-        ConfigError: an unfinished reference, or a variable whose name ``names`` does not match in full.
-    """
+    """Replace references in the text values whose path ``where`` accepts. ``$${`` stands for a literal ``${``. Raises
+    ConfigError for an unfinished reference, and for a variable whose name ``names`` does not match in full."""
     value = _copy(document.value)
     missing: list[MissingVariable] = []
     for path, text in list(strings(document.value)):

@@ -60,12 +60,10 @@ class MemoryNetwork:
     # Applications and their addresses.
 
     def mount(self, origin: str, app: App) -> None:
-        """Put an application at ``scheme://host:port``. A second one at the same origin replaces a stopped one.
+        """Put an application at ``scheme://host:port``. A second one at the same origin replaces a stopped one;
+        ValueError if one runs there.
 
         The host gets a public address of its own unless it is an address, localhost or in ``addresses``.
-
-        Raises:
-            ValueError: something is running at that origin.
         """
         at = origin_of(origin)
         before = self._mounts.get(at)

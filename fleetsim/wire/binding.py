@@ -23,12 +23,8 @@ def write_call(
 
 
 def read_result(value: Any, spoken: Dialect, operation: Operation, *, request_id: str, status: int) -> Any:
-    """The result in the JSON of a response.
-
-    Raises:
-        WireError: it is not an answer to this request.
-        RpcError: the agent's error, as the class of its code.
-    """
+    """The result in the JSON of a response. Raises WireError for the answer to another request, and the agent's error
+    as the RpcError of its code."""
     if not spoken.paths:
         return jsonrpc.read_response(value, expect_id=request_id, dialect_name=spoken.name)
     if 200 <= status < 300:

@@ -101,11 +101,8 @@ def other_dialect(dialect_name: str) -> str:
 def for_request(method: str, params: JsonObject, version_header: str | None) -> Dialect:
     """The dialect a request is written in; the method name decides.
 
-    Names of 1.0 need an ``A2A-Version`` of 1.x; for all others the header is ignored.
-
-    Raises:
-        MethodNotFound: no dialect has that method.
-        VersionNotSupported: a 1.0 name with another version, or with none, which means 0.3.
+    Names of 1.0 need an ``A2A-Version`` of 1.x; for all others the header is ignored. Raises MethodNotFound for an
+    unknown method, and VersionNotSupported for a 1.0 name with another version, or with none, which means 0.3.
     """
     if method not in _BY_METHOD:
         raise MethodNotFound
@@ -135,9 +132,8 @@ def for_path(path: str, version_header: str | None) -> Dialect:
 def served(method: str, params: JsonObject, version_header: str | None, offered: Collection[str]) -> Dialect:
     """The dialect in which an agent answers a request that speaks those of ``offered`` alone.
 
-    Raises:
-        MethodNotFound: none of them has that method.
-        VersionNotSupported: as ``for_request``, or the method is older than all that is offered.
+    Raises MethodNotFound if none of them has that method, and VersionNotSupported as ``for_request``, or if the method
+    is older than all that is offered.
     """
     spoken = for_request(method, params, version_header)
     if spoken.name in offered:

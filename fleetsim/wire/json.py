@@ -111,11 +111,8 @@ def _check_values(data: bytes) -> None:
 
 
 def dump(value: Any) -> bytes:
-    """Compact UTF-8 JSON on one line, whatever a reader takes for a line break. A lone surrogate becomes "?".
-
-    Raises:
-        WireError: the value holds something JSON has no form for.
-    """
+    """Compact UTF-8 JSON on one line, whatever a reader takes for a line break. A lone surrogate becomes "?". Raises
+    WireError for a value without a JSON form."""
     try:
         try:
             data = _ENCODER.encode(value)

@@ -198,11 +198,7 @@ _NEXT = re.compile(r"_([a-z0-9])")
 
 
 def camel_case(value: Any) -> Any:
-    """``value`` with every member of the protocol in camelCase.
-
-    Raises:
-        WireError: an object has a member in both spellings; which one is meant cannot be known.
-    """
+    """``value`` with every member of the protocol in camelCase. Raises WireError for a member in both spellings."""
     return _camel_case(value) if _has_snake(value) else value
 
 

@@ -59,9 +59,8 @@ class HttpCall(Struct, frozen=True, kw_only=True):
 def write_call(spoken: Dialect, call: Call, url: str, tenant: str | None = None) -> HttpCall:
     """A call to the agent at ``url``. A tenant goes before the path (the bindings of a2a.proto) and into the body.
 
-    Raises:
-        UnsupportedOperation: the dialect has no such operation, the path names a webhook and the call does not, or an
-            id or the tenant would lead to another path.
+    Raises UnsupportedOperation if the dialect lacks the operation, the path names a webhook and the call does not, or
+    an id or the tenant would lead to another path.
     """
     spoken.method(call.operation)
     method, template = spoken.paths[call.operation]

@@ -61,11 +61,8 @@ async def shared(place: Place, name: str, mine: str, key: OctKey | None, *, hub:
     """The fleet's secret ``name``: the one in the ledger, else ``mine``, which is then stored for the other hubs.
 
     Hubs that start at the same time get the same secret. Without a sealing ``key``, a hub alone keeps its own. ``hub``
-    is the name of this hub in the fleet.
-
-    Raises:
-        ConfigError: the ledger cannot be opened; another hub lives that keeps its own secret; or the secret is damaged,
-            or sealed with a key that this hub lacks.
+    is the name of this hub in the fleet. Raises ConfigError if the ledger cannot be opened, another live hub keeps its
+    own secret, or the secret is damaged or sealed with a key that this hub lacks.
     """
     try:
         connection = await asyncpg.connect(place.dsn, timeout=CONNECT_S, command_timeout=CONNECT_S)
