@@ -96,13 +96,11 @@ class AgentLimiter:
         former: bool = False,
         for_s: float | None = None,
     ) -> AsyncIterator[None]:
-        """Hold a slot for one call. ``breaks``: refuse at once while the breaker is open; ``first``: before polls.
+        """Hold a slot for one call. ``breaks``: raise Unreachable, without a call, while the breaker is open;
+        ``first``: before polls.
 
-        ``former``: the call goes where the agent was before; it has no breaker, and says nothing of the agent of now.
-        A call that takes longer than ``for_s`` waits on without its slot, and tries a breaker no longer.
-
-        Raises:
-            Unreachable: the breaker is open; the call was not sent.
+        ``former``: the call goes where the agent was before; it has no breaker, and says nothing of the agent of now. A
+        call that takes longer than ``for_s`` waits on without its slot, and tries a breaker no longer.
         """
         await self.accounts.account(agent).turn()
         if former:

@@ -80,11 +80,8 @@ class RecordWriter:
             self._workers.start(self._save_all(), name="save")
 
     async def save_now(self, correlation_id: str) -> None:
-        """Write a request's record as it is now, if it is still in flight; it needs no other write then.
-
-        Raises:
-            NotAccepting: the storage does not take it yet; it is tried again.
-        """
+        """Write a request's record as it is now, if it is still in flight; it needs no other write then. Raises
+        NotAccepting if the storage refuses it for now; the write is repeated."""
         track = self._tracks.get(correlation_id)
         if track is None:
             return
@@ -175,9 +172,8 @@ class RecordWriter:
     async def close(self, outcome: Outcome) -> bool:
         """Record the outcome. Returns whether the request had none before.
 
-        Raises:
-            LedgerBroken: the storage failed for good.
-            ValueError: the value cannot be recorded; an event reported it.
+        Raises LedgerBroken if the storage failed for good, and ValueError for a value that cannot be recorded; an event
+        reported it.
         """
         try:
             return await self._until_recorded(lambda: self._ledger.close(outcome))
@@ -188,12 +184,8 @@ class RecordWriter:
             raise
 
     async def _until_recorded(self, write: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a write until the storage takes it.
-
-        Raises:
-            LedgerBroken: it will not take it any more.
-            ValueError: the value cannot be recorded.
-        """
+        """Repeat a write until the storage takes it. Raises LedgerBroken if it failed for good, and ValueError for a
+        value that cannot be recorded."""
         while True:
             try:
                 return await write()

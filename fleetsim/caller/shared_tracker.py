@@ -114,10 +114,7 @@ class SharedTracker(Tracker):
 
     async def take_message(self, message: PassedMessage) -> None:
         """Apply a webhook, an answer or a cancel that another hub received, and return once the effect is on record.
-
-        Raises:
-            NotAccepting: it is not on record yet; the message must be kept.
-        """
+        Raises NotAccepting if it is not recorded yet; the message must be kept."""
         cid = message.correlation_id
         if cid not in self.open_tracks:
             return

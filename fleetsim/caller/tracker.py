@@ -217,12 +217,8 @@ class Tracker:
         }
 
     async def wait(self, correlation_id: str) -> Outcome:
-        """Wait for the outcome of an accepted request.
-
-        Raises:
-            UnknownTarget: no request has that id.
-            NotAccepting: the outcome could not be recorded.
-        """
+        """Wait for the outcome of an accepted request. Raises UnknownTarget for an unknown id, and NotAccepting if the
+        outcome could not be recorded."""
         if correlation_id in self.open_tracks:
             if self._broken is not None:
                 raise self._broken.with_traceback(None)
@@ -291,11 +287,8 @@ class Tracker:
     async def take_webhook(
         self, correlation_id: str, agent: str, events: Sequence[TaskEvent], *, body_bytes: int
     ) -> bool:
-        """Apply a verified webhook. Returns once it or its change is on record; True if it waits for the reply.
-
-        Raises:
-            NotAccepting: it is not on record, and must not be acknowledged.
-        """
+        """Apply a verified webhook. Returns once it or its change is on record; True if it waits for the reply. Raises
+        NotAccepting if it is not recorded, so that it must not be acknowledged."""
         self.push_watch.arrived(agent)
         clock, track = self._runtime.clock, self.open_tracks.get(correlation_id)
         overtook_reply = track is not None and track.awaits_reply
@@ -323,11 +316,8 @@ class Tracker:
         self.signal(correlation_id, TurnedAway())
 
     async def _recorded(self, correlation_id: str) -> None:
-        """Return once the ledger has recorded the current state of a request.
-
-        Raises:
-            NotAccepting: the storage refuses it for now; the hub keeps it in memory and repeats the write.
-        """
+        """Return once the ledger has recorded the current state of a request. Raises NotAccepting if the storage
+        refuses it for now; the hub keeps it in memory and repeats the write."""
         closing = self._closing.get(correlation_id)
         if closing is not None:
             done, _ = await asyncio.wait([closing], timeout=RECORD_PATIENCE_S)

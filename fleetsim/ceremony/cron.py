@@ -80,12 +80,8 @@ _DOM, _DOW = _FIELDS[2], _FIELDS[4]
 
 
 def parse_cron(text: str) -> Cron:
-    """Check an expression.
-
-    Raises:
-        ConfigError: it is not five fields of the grammar, or it has no slot in any year; the message
-            names the field and the value, and is ours but for at most 40 characters of ``text``.
-    """
+    """Check an expression. Raises ConfigError unless it has five fields of the grammar and a slot; the message names
+    the field and the value, with at most 40 characters of ``text``."""
     written = text.strip(" \t")
     if len(text) > LENGTH_MAX:
         raise ConfigError(f"a schedule has at most {LENGTH_MAX} characters, this has {len(text)}")

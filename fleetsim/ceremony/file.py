@@ -279,11 +279,8 @@ def _when(
 
 
 def parse_moment(text: str, zone: tzinfo) -> datetime:
-    """An ISO date and time to the second, in UTC; on the clock of ``zone`` unless it says Z or an offset.
-
-    Raises:
-        ConfigError: it is not one.
-    """
+    """An ISO date and time to the second, in UTC; on the clock of ``zone`` unless it says Z or an offset. Raises
+    ConfigError for any other text."""
     hint = "for example 2026-11-22T15:30, 2026-11-22T15:30:00Z or 2026-11-22T15:30+01:00"
     try:
         moment = datetime.fromisoformat(text.strip())

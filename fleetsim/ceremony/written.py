@@ -51,10 +51,7 @@ _SHOWN = re.compile(r"[\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\uff
 
 def timed(values: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """The values with ``in`` (seconds, or 30m, 2h, 1d) as the moment it means; ``at`` without a schedule means once.
-
-    Raises:
-        CeremonyInvalid: ``in`` is not a span, or ``at`` is given, too.
-    """
+    Raises CeremonyInvalid if ``in`` is not a span, or ``at`` is given, too."""
     wanted = dict(values)
     span = wanted.pop("in", None)
     if span is not None:
@@ -82,11 +79,8 @@ def checked(text: str) -> Ceremony:
 
 
 def check_changes(changes: Mapping[str, Any], now: datetime) -> None:
-    """Checks each change by itself, without the file of the ceremony, which may still contradict it.
-
-    Raises:
-        CeremonyInvalid: a value that no ceremony may have.
-    """
+    """Check each change by itself, without the file of the ceremony, which may still contradict it. Raises
+    CeremonyInvalid for a value that no ceremony may have."""
     for key, value in changes.items():
         if value is not None and key != "once":
             when = {} if key in {"at", "in"} else {"schedule": "@daily"}

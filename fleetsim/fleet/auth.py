@@ -189,10 +189,8 @@ async def signed_request(
 ) -> Request:
     """A request to nowhere with ``headers`` and the credentials as they are now: ``url`` is "" or the query.
 
-    ``env`` is a variable with another secret of the same kind. An OAuth2 token is fetched.
-
-    Raises:
-        ConfigError, AuthRefused, Unreachable: as ``AgentCredentials.sign``.
+    ``env`` is a variable with another secret of the same kind. An OAuth2 token is fetched. Raises as
+    ``AgentCredentials.sign``.
     """
     if env is not None:
         if any(credential.query for credential in credentials):

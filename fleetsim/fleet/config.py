@@ -63,10 +63,8 @@ class AgentsFile(BaseModel):
 async def load_fleet(path: FilePath, *, files: Files, env: Mapping[str, str], strict: bool = False) -> FleetConfig:
     """Read and check agents.yaml. ``env`` is the environment names are looked up in.
 
-    An enabled agent whose credential is not there is disabled with a warning; ``strict``: that is an error.
-
-    Raises:
-        ConfigError: the file is missing or too large, or all that is wrong with it, one line each.
+    An enabled agent without its credential is disabled with a warning; ``strict`` makes that an error. Raises
+    ConfigError for a missing or too large file, and with all that is wrong in it, one line each.
     """
     return parse_fleet(await files.read(path, bytes_max=AGENTS_BYTES_MAX), source=str(path), env=env, strict=strict)
 

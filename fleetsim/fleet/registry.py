@@ -115,10 +115,9 @@ def resolve(
 ) -> tuple[str, ...]:
     """The agents to send to: each target once, every agent for ``all``, one chosen by weight without targets.
 
-    ``chance`` returns uniform numbers in [0, 1). Without a skill the targets are taken as they are.
-
-    Raises:
-        UnknownTarget: a target does not exist, is disabled or lacks the skill, or nobody has it; says who does.
+    ``chance`` returns uniform numbers in [0, 1). Without a skill the targets are taken as they are. Raises
+    UnknownTarget for a target that does not exist, is disabled or lacks the skill, and for a skill that no agent has;
+    it names agents that have it.
     """
     for name in targets:
         if name not in offers and disabled is not None and name in disabled:
