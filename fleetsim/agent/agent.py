@@ -201,11 +201,9 @@ STOPPED = "the agent was stopped while the task was running"
 
 
 class Engine:
-    """A running agent: store, runner, webhooks and service, wired.
-
-    Use as ``async with``, or call ``start`` and ``stop``; making one starts nothing. ``runtime`` is one, or opens one
-    at the start. A stop ends what still runs, with a reason, gives webhooks a few seconds, and leaves no worker behind.
-    """
+    """A running agent: store, runner, webhooks and service, wired. Use as ``async with``, or call ``start`` and
+    ``stop``. ``runtime`` is one, or opens one at the start. A stop ends what still runs, with a reason, gives webhooks
+    a few seconds, and leaves no worker behind."""
 
     def __init__(self, settings: AgentSettings, runtime: Runtime | Runtimes = running_runtime) -> None:
         settings.check()
@@ -372,10 +370,9 @@ class Engine:
 
 
 def build_app(engine: Engine) -> ASGIApp:
-    """Mount an engine. It starts with the lifespan, or with the first request where there is none.
+    """Mount an engine. It starts with the lifespan, or with the first request without one.
 
-    A call and a look at the card go to their endpoints at once: looking for those among routes would be a tenth of what
-    a send costs, and half of what a card does.
+    Calls and cards skip the routes: a search there would be a tenth of the cost of a send, and half of a card's.
     """
     settings, extended_card = engine.settings, engine.settings.extended_card
     guard = RequestGuard(settings.authenticator(), settings.limits)

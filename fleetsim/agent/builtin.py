@@ -1,8 +1,7 @@
 """The agents of ``fleetsim agent``: the reference agent, and the profiles quinn, selectools and almanac.
 
-A profile is a set of skills and the options of an ``Agent``. The differences of a product stand around the agent, as
-ASGI middleware and as interceptors of its calls; the agent itself knows none of them. Sources: the first seed
-(quinn), the selectools seed, the two almanac seeds.
+A profile is a set of skills and the options of an ``Agent``; the differences of a product stand around the agent, as
+ASGI middleware and as interceptors. Sources: the first seed (quinn), the selectools seed, the two almanac seeds.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The agent's tasks in one SQLite file (``--state FILE``), so that a restart forgets nothing that it acknowledged.
 
-The store stays in memory and decides; this file keeps its decisions. One thread writes all changes that wait, as one
-batch. A reply to a caller first awaits ``flush``, so the agent acknowledges nothing that is not on disk. If the disk
-refuses, the changes are written again later, and the agent takes no new work until then. The file holds webhook tokens,
-so only its owner may read it.
+The store stays in memory and decides. One thread writes all waiting changes as one batch, and a reply to a caller first
+awaits ``flush``. If the disk refuses, the changes are written again later, and the agent takes no new work until then.
+The file holds webhook tokens, so only its owner may read it.
 """
 
 from __future__ import annotations

@@ -146,11 +146,9 @@ def streamed(
 
 
 class HttpJsonEndpoint:
-    """HTTP+JSON: one reply or one stream for each request, in 1.0 and 0.3, and the REST aliases of the seed guide.
-
-    The aliases are the paths at the root of the server, for people with curl. There a 0.3 send gets 202, the events of
-    ``message:stream`` keep the JSON-RPC envelope (with a null id), and an error is one member ``error``.
-    """
+    """HTTP+JSON: one reply or one stream for each request, in 1.0 and 0.3, and the REST aliases of the seed guide at
+    the root. There a 0.3 send gets 202, the events of ``message:stream`` keep the JSON-RPC envelope (with a null id),
+    and an error is one member ``error``."""
 
     def __init__(self, guard: RequestGuard, settings: AgentSettings, *, aliases: bool = True) -> None:
         self._guard, self._limits, self._signer = guard, settings.limits, settings.signer

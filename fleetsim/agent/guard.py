@@ -1,8 +1,7 @@
 """Authentication and the limits of a request before a byte is parsed, and how refusals look on HTTP.
 
-Order: header size, content type and declared length, then who calls, then the body under its cap and deadline, and
-only then JSON. Secrets are compared as bytes, held in memory only and never shown; an agent without any serves
-all callers as one tenant. Knows nothing of tasks.
+Order: header size, content type and declared length, the key, the body under its cap and deadline, and only then JSON.
+Secrets are compared as bytes and never shown; an agent without any serves all callers as one tenant.
 """
 
 from __future__ import annotations

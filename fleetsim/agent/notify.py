@@ -1,7 +1,5 @@
-"""Webhooks: one notice per move and config, frozen at the move, delivered in order.
-
-The registration is read from the live record at every delivery (seed "Push config must be read from the
-live record"); the content never is (U23). A failed delivery never touches the task.
+"""Webhooks: one notice per move and config, frozen at the move, delivered in order by the registration of the moment of
+delivery (seed "Push config must be read from the live record"). A failed delivery never touches the task.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The operations of an agent, their caller, and the behaviour that each dialect expects.
-
-Where dialects disagree about behaviour, one table says what each expects. The service reads these flags and never asks
-which version is spoken; the shapes on the wire are the dialect's own. Sources: docs/reference/interop.md, A2A 0.3.0
-section 7, A2A 1.0 section 3.
+"""The operations of an agent, their caller, and the behaviour that each dialect expects, in one table. The service
+reads its flags and never asks for the version. Sources: docs/reference/interop.md, A2A 0.3.0 section 7, A2A 1.0 section
+3.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Runs skills. The worker belongs to the task, never to a connection (seed "Producer must be independent").
-
-Every run ends in exactly one terminal state: what the skill returned or raised decides it, and if the
-worker dies in any other way, or before its first step, the task fails with that as its reason.
+"""Runs skills. The worker belongs to the task, never to a connection (seed "Producer must be independent"). Every run
+ends in exactly one terminal state; a worker that dies in any other way fails the task with that reason.
 """
 
 from __future__ import annotations

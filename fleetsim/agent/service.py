@@ -60,11 +60,8 @@ _PAGE_TOKEN = re.compile(r"[0-9a-f]{1,16}")
 
 
 class Service:
-    """The agent's operations over one store.
-
-    ``file`` keeps what was done; it is awaited before anything is acknowledged. ``extended_card`` is None where there
-    is none.
-    """
+    """The agent's operations over one store. ``file``, which keeps its changes, is awaited before anything is
+    acknowledged. ``extended_card`` is None where there is none."""
 
     def __init__(
         self,

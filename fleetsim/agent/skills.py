@@ -1,9 +1,8 @@
 """Skills: what an agent offers, and the context a skill's function works with.
 
-A skill is a function of one ``SkillContext``. An async function may speak while it works, and ask somebody; a
-generator yields its answer in pieces; a plain function runs in a thread. A skill ends in one of three ways: it returns
-(completed), raises ``SkillFailed`` or ``SkillRejected``, or raises anything else (failed; the caller learns the type
-only). Knows nothing of stores or wires.
+A skill is a function of one ``SkillContext``: an async function, a generator that yields its answer in pieces, or a
+plain function, which runs in a thread. It returns (completed), raises ``SkillFailed`` or ``SkillRejected``, or raises
+anything else (failed; the caller learns the type only).
 """
 
 from __future__ import annotations
@@ -76,12 +75,9 @@ class ArtifactWriter(Protocol):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SkillContext:
-    """One task as its skill sees it.
-
-    ``text`` is the text of the message, ``data`` the content of its data parts in order, ``metadata``
-    the request's and the message's together (the request's win), ``rng`` this skill's stream of chance.
-    ``traceparent`` is the caller's place in a trace (W3C), to go on with; empty if it names none.
-    """
+    """One task as its skill sees it. ``text`` is the text of the message, ``data`` the content of its data parts,
+    ``metadata`` the request's and the message's together (the request's win), ``rng`` this skill's stream of chance.
+    ``traceparent`` is the caller's place in a trace (W3C); empty if it names none."""
 
     task_id: str
     context_id: str

@@ -1,9 +1,8 @@
 """The agent's tasks: one write path, frozen snapshots out, limits on everything.
 
-Every change goes through ``_commit``, which does not await: on one event loop that is the lock. The
-check and the write of a cancel are therefore one step (seed "Atomic cancel"), a task never leaves a
-terminal state, and each move is published once: to the feed for readers, and to the listeners for
-webhooks. Knows nothing of HTTP, dialects or how a skill is run.
+Every change goes through ``_commit``, which does not await: on one event loop that is the lock. The check and the write
+of a cancel are therefore one step (seed "Atomic cancel"), a task never leaves a terminal state, and each move is
+published once, to the feed for readers and to the listeners for webhooks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The streams of a task: for a reader that began it by a send, and for one that joins later.
 
 The list of events only grows, and a reader keeps a cursor into it, so a slow reader misses no event and needs no
-buffer. It starts from a frozen snapshot and the snapshot's place in the feed, so it sees each later change exactly
-once, suffixes only, and the closing pair however slowly it reads (U22). Knows nothing of HTTP.
+buffer. It starts from a frozen snapshot and the snapshot's place in the feed, so it sees each later change exactly once
+(U22).
 """
 
 from __future__ import annotations
@@ -126,11 +126,9 @@ class Watch:
                         return
 
     def _first_or_rest(self, event: ArtifactUpdate, sent: set[str]) -> ArtifactUpdate:
-        """``event`` for a reader to whom this stream has sent the artifacts in ``sent``.
-
-        The first piece of an artifact appends to nothing: strict clients refuse it otherwise. An artifact must
-        have a part (A2A 1.0 section 5.7), so one to which nothing is added ends with an empty text.
-        """
+        """``event`` for a reader to whom this stream has sent the artifacts in ``sent``: the first piece of an artifact
+        appends to nothing, since strict clients refuse it otherwise, and an end without new text has an empty one (A2A
+        1.0 5.7)."""
         artifact = event.artifact
         if artifact.artifact_id not in sent:
             sent.add(artifact.artifact_id)

@@ -1,7 +1,5 @@
-"""One task: while it grows, in the store alone, and as the frozen snapshots that everybody else sees.
-
-Text is stored in pieces and joined when it is read, so a long stream costs linear time. Only the store changes an
-entry, and only in its one write path.
+"""One task: while it grows, in the store alone, and as the frozen snapshots that everybody else sees. Text is stored in
+pieces and joined when it is read, so a long stream costs linear time.
 """
 
 from __future__ import annotations
@@ -333,11 +331,8 @@ ENDED_FEED.closed = True
 
 
 class ReaderTimer:
-    """Ends a reader's wait for news after a number of seconds. Its owner must ``close`` it.
-
-    All its waits share one timer, which looks when the last one could be over: a timer for each costs a tenth of an
-    event.
-    """
+    """Ends a reader's wait for news after a number of seconds; its owner must ``close`` it. All its waits share one
+    timer, which looks when the last one could be over: a timer for each costs a tenth of an event."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._loop = seconds, asyncio.get_running_loop()
@@ -466,11 +461,9 @@ class Entry:
         return self.history_chars - before
 
     def knows(self, message: Message) -> bool:
-        """Whether the same message, by id and content, is part of the conversation already.
-
-        While a question is open only earlier answers count: some callers give all their messages one id. A
-        message without an id (0.1 has none) is then never known: two questions may have the same answer.
-        """
+        """Whether the same message, by id and content, is part of the conversation already. While a question is open
+        only earlier answers count: some callers give all their messages one id. Without an id (0.1) no message is
+        known."""
         waiting = self.status.state in INTERRUPTED
         if waiting and not message.message_id:
             return False

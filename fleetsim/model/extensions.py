@@ -1,8 +1,7 @@
 """The extensions of A2A that the fleet uses: URIs, media types, payloads and declarations on cards.
 
-Sources: the seed guide's "Extensions" list and the documents of the named extensions. Numbers from an
-agent are hostile: each is type-checked, must be finite, and is clamped to a published bound. The last section has
-the extension that marks hubs, and the list of hubs that a request passed, which stops a circle of hubs.
+Sources: the seed guide's "Extensions" list and the documents of the named extensions. Numbers from an agent are
+hostile: each is type-checked, must be finite, and is clamped to a published bound.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""The limits of a message or outcome, and the limits on the wire that follow from them.
-
-``TEXT_CHARS_MAX`` and ``PARTS_BYTES_MAX`` are chosen; the others are computed. A message within these two limits
-therefore fits into a body of the API, a reply, an event of a stream, a webhook and a row of the ledger.
+"""The limits of a message or outcome, and the limits on the wire that follow from them. ``TEXT_CHARS_MAX`` and
+``PARTS_BYTES_MAX`` are chosen, so that a message within them fits through every door; the others are computed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Check a value against a JSON Schema that an agent sent with its question. The keywords are those of 2020-12.
+"""Check a value against a JSON Schema (2020-12) that an agent sent with its question.
 
-A schema comes from an agent, so it may be hostile: the check does not fetch a ``$ref``, does not run a ``pattern``,
-and limits its work. It accepts a value where it does not understand the schema, or where the schema needs too much
-work. The agent judges the answer in any case, and its schema must not prevent a person from answering.
+The schema may be hostile: a ``$ref`` is not fetched, a ``pattern`` not run, and the work is limited. A value is
+accepted where the schema is not understood or needs too much work: the agent judges the answer in any case.
 """
 
 from __future__ import annotations

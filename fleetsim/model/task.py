@@ -1,7 +1,6 @@
-"""A2A tasks as frozen values, and the table of moves between their states.
+"""A2A tasks as frozen values, and the table of moves between their states (A2A 1.0 section 4.1, in snake case).
 
-Names follow A2A 1.0 section 4.1 in snake case. The agent owns a task, and its moves follow ``advance``. The caller
-sees only some of its states, so ``event.fold`` accepts every move except one out of a ``TERMINAL`` state.
+The agent's own tasks follow ``advance``. The caller sees only some states, so ``event.fold`` accepts more moves.
 """
 
 from __future__ import annotations

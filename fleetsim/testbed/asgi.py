@@ -1,8 +1,5 @@
-"""One request through an ASGI application, both ways at once, as uvicorn would carry it.
-
-Chunks reach the reader as they are sent; the application reads ``http.disconnect`` when the client
-leaves; the client loses the connection when the application dies half way. No network in here: faults,
-addresses and delays are ``network``'s.
+"""One request through an ASGI application, both ways at once, as uvicorn would carry it: chunks reach the reader as
+they are sent, and each side notices when the other leaves. Faults, addresses and delays are ``network``'s.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The clocks of a whole process on virtual time, for code that asks ``time`` and ``datetime`` and not the loop.
 
-An agent of another vendor forgets a task by ``time.time()``. Call ``Clocks.install`` at the very start of a process of
-its own, before the import of modules that shall follow it: modules keep the functions that they imported. Only the
-passing of time is virtual; dates begin at the machine's date.
+Call ``Clocks.install`` at the start of a process, before the import of modules that shall follow it: modules keep the
+functions that they imported. Only the passing of time is virtual; dates begin at the machine's date.
 """
 
 from __future__ import annotations

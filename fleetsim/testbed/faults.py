@@ -1,8 +1,5 @@
-"""Faults as small frozen values. Each only decides what happens to a connection in one of four phases: connecting,
-the body of the request, the start of the response, each chunk of its body.
-
-``network`` and ``proxy`` carry the decisions out. A fault keeps no state: ``FaultInput`` counts the bytes that have
-passed. Toxiproxy, too, has one small class per kind of fault.
+"""Faults as small frozen values. Each only decides what happens to a connection in one of four phases: connecting, the
+body of the request, the start of the response, each chunk of its body. ``network`` and ``proxy`` carry it out.
 """
 
 from __future__ import annotations

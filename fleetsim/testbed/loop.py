@@ -1,10 +1,8 @@
 """An asyncio event loop whose time jumps to the next timer, and ``run`` to drive a program on it.
 
-Code under it uses plain ``asyncio.sleep`` and ``asyncio.timeout``; a day of sleeping takes
-milliseconds. Anything that makes a run depend on the machine is refused or replaced: sockets, DNS and
-subprocesses raise ``NoOutside``, executors run inline, worker sets keep one order, and a program in
-which nothing can ever happen again raises ``Deadlock`` instead of hanging. It knows nothing of the
-network or of any package above.
+Anything that makes a run depend on the machine is refused or replaced: sockets, DNS and subprocesses raise
+``NoOutside``, executors run inline, worker sets keep one order, and a program in which nothing can ever happen again
+raises ``Deadlock`` instead of hanging.
 """
 
 from __future__ import annotations
@@ -73,9 +71,8 @@ class _Worker(asyncio.Task[Any]):
 class VirtualLoop(base_events.BaseEventLoop):
     """The loop on virtual time. ``time()`` starts at 0.0 seconds; ``now()`` is ``start`` plus that.
 
-    With ``shuffle`` the callbacks that are ready in the same round run in an order drawn from ``seed``, which shows
-    races that first-in-first-out hides. ``close`` raises errors that no code retrieved as ``LeftOver``. ``reached``
-    names the first use of the outside.
+    ``shuffle`` draws the order of callbacks that are ready in the same round from ``seed``. ``close`` raises errors
+    that no code retrieved as ``LeftOver``. ``reached`` names the first use of the outside.
     """
 
     _ready: deque[asyncio.Handle]

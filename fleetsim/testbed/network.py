@@ -1,8 +1,7 @@
 """A network in memory: ASGI applications at addresses, reached through the ``Transport`` port.
 
-Bytes stream both ways, and each side notices when the other leaves: many bugs of a fleet are there. It is the
-``Resolver`` too: ``network.addresses[host]`` has the addresses of a name. ``network.fault(...)`` adds a fault; all
-random draws come from the seed.
+It is the ``Resolver`` too: ``network.addresses[host]`` has the addresses of a name. ``network.fault(...)`` adds a
+fault; all random draws come from the seed.
 """
 
 from __future__ import annotations

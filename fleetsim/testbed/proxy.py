@@ -1,8 +1,6 @@
-"""A fault proxy for real sockets: HTTP/1.1 over loopback TCP, one request per connection.
-
-It stands between a caller and an agent of any vendor, and carries out the same fault values as the network in memory.
-Byte counts of a response begin after its head and include the chunk framing. ``Break`` is a reset, ``End`` is a close
-of our sending side alone (half-close). It listens on loopback addresses only.
+"""A fault proxy for real sockets: HTTP/1.1 over loopback TCP, one request per connection, with the faults of the
+network in memory. Byte counts of a response begin after its head and include the chunk framing. ``Break`` is a reset,
+``End`` a close of our sending side alone (half-close).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The common part of the dialects: names of methods, reading, and most of writing.
 
-Reading is the same for all (``reading``), so that a peer which mixes dialects is understood. Writing is 0.3's here;
-a dialect adds its method names, the calls it takes, and what it spells otherwise.
+Reading is the same for all (``reading``). Writing is 0.3's here; a dialect adds its methods, calls and spellings.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Agent cards: any shape read, the hybrid of 0.3 and 1.0 written.
-
-A card is advertising from outside: what is missing or mistyped is left out, and only something that is no
-card at all is an error. Security is kept in the 0.3 (OpenAPI) shape. Nothing a card points at is followed.
+"""Agent cards: any shape read, the hybrid of 0.3 and 1.0 written. Missing and mistyped members are left out; only a
+document that is no card is an error. Security is kept in the 0.3 (OpenAPI) shape. Nothing a card points at is followed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Which dialect to speak to an agent and at which address, decided once from its card.
 
-The operator configured an address and a key for it. A card may choose the dialect and, when the configured
-address is only a base (decision 0012), the path; it can never move the call to another scheme, host or port.
+A card may choose the dialect and, below a base (decision 0012), the path, but never another scheme, host or port.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """JSON from peers, bounded and unambiguous, and JSON for peers, compact and safe inside a stream.
 
-This is the one place that turns bytes into values. The values hold no NaN, no infinite number, no lone surrogate,
-and no object that named a member twice; their depth is bounded. Why msgspec reads it: decision 0045.
+This is the one place that turns bytes into values. The values hold no NaN, no infinite number, no lone surrogate, and
+no object that named a member twice; their depth is bounded. Why msgspec reads it: decision 0045.
 """
 
 from __future__ import annotations
@@ -69,11 +69,8 @@ def _decoded(data: bytes) -> Any:
 
 
 def _with_escapes(data: bytes, escape: re.Pattern[bytes], other: bytes) -> bytes:
-    """Replace an escape in all strings of ``data``.
-
-    JSON may not contain a NUL, so two of them stand for an escaped backslash meanwhile: each backslash left begins an
-    escape.
-    """
+    """Replace an escape in all strings of ``data``. Two NULs, which JSON cannot contain, stand for an escaped backslash
+    meanwhile, so that each backslash left begins an escape."""
     if b"\0" in data:
         raise WireError("not JSON")
     return escape.sub(other, data.replace(b"\\\\", b"\0\0")).replace(b"\0\0", b"\\\\")

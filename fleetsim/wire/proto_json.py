@@ -1,7 +1,5 @@
-"""ProtoJSON: what A2A 1.0 and the HTTP+JSON binding of 0.3 write alike.
-
-Enums have their full names, events and the answer to a message one wrapping member. Names are camelCase; snake_case is
-read too, as every official SDK of 1.0 does.
+"""ProtoJSON, as A2A 1.0 and the HTTP+JSON binding of 0.3 write it: enums by their full names, one wrapping member for
+events and the answer to a message, camelCase. snake_case is read too, as by every official SDK of 1.0.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Readers for JSON of any peer: single members, then parts, messages, tasks, events and webhooks.
 
-Real peers mix dialects (interop.md sections 5 to 7), so every dialect reads with the same eyes: parts by their
-members, events by wrapping key, ``kind`` or shape; only writing differs. Everything here raises WireError and nothing
-else; it names the member and what it should be, and never repeats the value that was refused: values may be secret or
-hostile. File content stays base64 text and is never decoded or fetched.
+Real peers mix dialects (interop.md sections 5 to 7), so every dialect reads alike: parts by their members, events by
+wrapping key, ``kind`` or shape. Everything here raises WireError and nothing else; it names the member and its expected
+form, and never repeats the value, which may be secret or hostile. File content stays base64 text.
 """
 
 from __future__ import annotations

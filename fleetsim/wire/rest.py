@@ -1,8 +1,7 @@
 """The HTTP+JSON binding: a call as method, path, query and body; errors as JSON with an HTTP status.
 
-Sources: A2A 1.0 section 11, A2A 0.3.0 sections 3.2.3 and 3.5.6; for the errors of 0.3 a2a-sdk 0.3.26 and @a2a-js/sdk
+Sources: A2A 1.0 section 11, A2A 0.3.0 sections 3.2.3 and 3.5.6; for errors of 0.3 a2a-sdk 0.3.26 and @a2a-js/sdk
 0.3.14.
-The dialect knows the meaning of parameters and results.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Legacy A2A 0.1: ``tasks/send``, ``tasks/sendSubscribe`` and ``tasks/pushNotification/*``.
-
-The caller names the task (``params.id``) and the session; parts are tagged by ``type``; streamed answers
-have an SSE event name; each answer has a task. Source: the two almanac seeds.
+"""Legacy A2A 0.1: ``tasks/send``, ``tasks/sendSubscribe`` and ``tasks/pushNotification/*``. The caller names task and
+session; parts have a ``type``; streamed answers have an SSE event name. Source: the two almanac seeds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""A2A 1.0: ``SendMessage`` and its family, objects told apart by the member that holds them.
-
-Follows ProtoJSON: camelCase (snake_case is read too), enums by their full names, one wrapping member per event and
-per answer to a message. Every request needs the header ``A2A-Version``.
-"""
+"""A2A 1.0: ``SendMessage`` and its family, in ProtoJSON. Every request needs the header ``A2A-Version``."""
 
 from __future__ import annotations
 
@@ -172,11 +168,8 @@ class V10(ProtoJson):
         return {"taskId": push.task_id, **base.write_push_config(push.config, schemes_listed=False)}
 
     def encode_push(self, event: TaskEvent, task: Task) -> dict[str, Any]:
-        """A webhook body (A2A 1.0 section 4.3.3).
-
-        A terminal state is sent as the whole task without its history, so that one body carries state,
-        text and cost; the section allows any one of the four forms.
-        """
+        """A webhook body (A2A 1.0 section 4.3.3). A terminal state is sent as the whole task without its history, so
+        that one body carries state, text and cost; the section allows any one of the four forms."""
         if isinstance(event, ArtifactUpdate | DirectReply):
             return self.encode_event(event)
         status = base.pushed_status(event, task)
