@@ -1,9 +1,8 @@
 """The ceremonies folder: which ceremonies are in force, what is wrong with the other files, and changes to them.
 
-A change is detected by content, not by size; a broken file keeps its last good version; a deleted one is gone
-(reliability U17, F-48). Beside the folder a project may have ceremonies of its own
-(``.proto/projects/SLUG/ceremonies``): one with the id of one in the folder replaces it. Programs and people change the
-same files, so ``CeremonyStore`` keeps nothing else. Knows files and ceremonies, no time and no requests.
+A change is detected by content, not by size; a broken file keeps its last good version (reliability U17, F-48). A
+project may have ceremonies of its own (``.proto/projects/SLUG/ceremonies``), which replace those with their ids.
+Programs and people change the same files, so ``CeremonyStore`` keeps nothing else.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Fires ceremonies when they are due, once per slot.
 
-Time is read, never trusted: the clock wakes whoever waits for it also when it was set, a slot is due only when
-the clock says so, the next one is strictly after the one claimed, and the ledger gives each slot to one run for
-ever (reliability U14 to U16, F-26, F-35 to F-37).
-
-A ceremony's slots are claimed in their order. So what waits (for the run before to end, or for storage) is kept in
-memory alone: after a restart it is what comes after the newest claim.
+A slot is due only when the clock says so, the next one is strictly after the one claimed, and the ledger gives each
+slot to one run for ever (reliability U14 to U16, F-26, F-35 to F-37). Slots are claimed in their order, so waiting ones
+are kept in memory alone: after a restart they are the slots after the newest claim.
 """
 
 from __future__ import annotations
@@ -346,11 +343,8 @@ class Scheduler:
         return max(entry.next_at or idle, entry.not_before)
 
     def _read_clock(self) -> datetime:
-        """Read the clock. If it was set back, look ahead again from where it was set to.
-
-        Slots already claimed will not be given again, so none fires twice; without this a clock that had
-        been years ahead would silence the schedule for years. The slots that passed since it jumped ahead come again.
-        """
+        """Read the clock. If it was set back, look ahead again from there, or a clock that had been years ahead would
+        silence the schedule for years. No slot fires twice, since the claimed ones are not given again."""
         now, mono = self._clock.now(), self._clock.monotonic()
         before, before_mono = self._looked
         self._looked = now, mono

@@ -1,11 +1,8 @@
 """The event log: what happened, in order, for many readers.
 
 ``publish`` never waits and never fails. Each reader has a bounded queue of its own: a slow reader loses its oldest
-events, learns how many, and delays nobody. An outcome is up to three events: one for the fleet, one for the requester,
-one for the effects.
-
-Readers within the hub receive an event at once. A reader that may come back to another run of the hub, and ask for the
-events after a number, receives an event once it is in the journal (decision 0024).
+events, learns how many, and delays nobody. Readers within the hub receive an event at once; a reader that may come back
+to another run of the hub receives it once it is in the journal (decision 0024).
 """
 
 from __future__ import annotations

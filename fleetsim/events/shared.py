@@ -1,7 +1,5 @@
-"""The event log of a hub that shares its journal with other hubs.
-
-The journal gives events their numbers: its readers receive the events of all hubs in its order. Readers within the hub
-receive its own events at once, under numbers of this log, and those of other hubs only if they want them.
+"""The event log of a hub that shares its journal with other hubs. The journal numbers the events of all hubs for its
+readers. Readers within the hub receive its own events at once, and those of other hubs only if they want them.
 """
 
 from __future__ import annotations

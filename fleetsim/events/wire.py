@@ -1,8 +1,5 @@
-"""Events and other values as JSON: the one place that knows topics by their pattern and camelCase keys.
-
-``to_wire`` writes the events that the API, the journal and `fleetsim events` show. ``from_wire`` reads them back, also
-from recordings of an earlier version or written by hand; an event that it does not understand becomes an
-``OtherEvent``, never an error.
+"""Events and other values as JSON: the one place that knows topics by their pattern and camelCase keys. ``from_wire``
+also reads recordings of an earlier version or written by hand: an unknown event becomes an ``OtherEvent``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Figures of the fleet, each agent and each skill, and the expectations that compare them. Pure.
-
-Expectations (``success_rate >= 95%``, ``quinn.p95 < 2m``) have one grammar, for ``expect`` in a scenario and for
-``fleetsim health --fail-if``.
+"""Figures of the fleet, each agent and each skill, and the expectations that compare them (``quinn.p95 < 2m``), with
+one grammar for ``expect`` in a scenario and for ``fleetsim health --fail-if``. Pure.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Fleet health: outcomes of the last 24 hours, folded one by one, read at any moment. Pure.
 
-docs/reference/health.md defines each figure. They are Workstacean's, with its faults repaired: an outcome counts once
-per correlation id, and for the agent that did the work; requesters have figures of their own; success rate and latency
-cover the outcomes that the agent is responsible for. The newest 100,000 outcomes are kept one by one, older ones as
-sums by the hour.
+The figures (docs/reference/health.md) are Workstacean's, with its faults repaired: an outcome counts once, and for the
+agent that did the work; requesters have figures of their own. The newest 100,000 outcomes are kept one by one, older
+ones as sums by the hour.
 """
 
 from __future__ import annotations
@@ -165,13 +164,9 @@ class FleetHealth:
                 self.total.skills += group.skills
 
     def weights(self) -> Mapping[str, float]:
-        """The weights by which the registry distributes work, of all outcomes since the last ``prune``.
-
-        The weight of an agent is its success rate, divided by 1 plus the cost of a success in US dollars.
-
-        It is read for each request, so only agents with new outcomes are weighed again. An agent without an outcome
-        that it answers for is not in it.
-        """
+        """The weights by which the registry distributes work, of all outcomes since the last ``prune``: success rate,
+        divided by 1 plus the cost of a success in US dollars. Only agents with new outcomes are weighed again; agents
+        without an outcome of their own are missing."""
         for agent in self._unweighed:
             group = self._agents.get(agent)
             if group is None or (rate := group.rate()) is None:

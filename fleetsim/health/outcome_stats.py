@@ -1,7 +1,5 @@
-"""The figures of a set of outcomes: of one skill at one agent, of one agent, or of the whole fleet. Pure.
-
-docs/reference/health.md defines each figure. ``SkillOutcomes`` keeps the outcomes of one skill at one agent, and sums
-that change with each added or removed outcome; ``OutcomeGroup`` reads the figures of one or several of them.
+"""The figures of a set of outcomes (docs/reference/health.md). ``SkillOutcomes`` keeps those of one skill at one agent,
+with running sums; ``OutcomeGroup`` reads the figures of one or several of them. Pure.
 """
 
 from __future__ import annotations

@@ -182,11 +182,8 @@ class SkillQuery:
 
 
 def find_skills(query: SkillQuery, views: Iterable[AgentView], snapshot: HealthSnapshot) -> tuple[FoundSkill, ...]:
-    """The matching skills of enabled agents, at most ``FOUND_MAX``; those of agents that are down come last.
-
-    This is the one place that ranks skills. A skill that matches more words of the text comes first; among equals its
-    expected success decides: the confidence that its card declares (effect-domain-v1) times the measured success.
-    """
+    """The matching skills of enabled agents, at most ``FOUND_MAX``; those of agents that are down come last. A skill
+    that matches more words of the text comes first; among equals the ``expected_success`` decides."""
     words = _words(query.text)
     measured = {(row.agent_name, row.skill): row for row in snapshot.skills}
     health = {row.agent_name: row.health for row in snapshot.agents}
@@ -228,11 +225,8 @@ def find_skills(query: SkillQuery, views: Iterable[AgentView], snapshot: HealthS
 
 
 def expected_success(confidence: float | None, successes: int, outcomes: int) -> float:
-    """The declared confidence (None: no effects, which counts as 1) times the measured success.
-
-    Measured success is (successes + 1) / (outcomes + 2): one half before the first outcome, and close to the rate
-    after many of them. So 80 of 100 successes rank before 2 of 2.
-    """
+    """The declared confidence (None: no effects, which counts as 1) times the measured success: (successes + 1) /
+    (outcomes + 2), so that 80 of 100 successes rank before 2 of 2."""
     return (1.0 if confidence is None else confidence) * (successes + 1) / (outcomes + 2)
 
 

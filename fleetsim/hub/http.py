@@ -179,9 +179,8 @@ def judge_origin(headers: Iterable[tuple[bytes, bytes]], hosts: Collection[str])
 class ApiGuard:
     """The application of some routes: it checks each request against the table of endpoints.
 
-    A request goes to the route of its row directly, because a second search would take a twentieth of the time of a
-    webhook. A Host header must name an address of the hub or be in ``allow_hosts``. A webhook that arrives before the
-    hub runs waits for it; one that arrives later gets 503, so that its sender repeats it.
+    A Host header must name an address of the hub or be in ``allow_hosts``. A webhook that arrives before the hub runs
+    waits for it; one that arrives later gets 503, so that its sender repeats it.
     """
 
     def __init__(self, routes: Iterable[Route], hub: Hub, *, allow_hosts: Iterable[str] = ()) -> None:

@@ -1,7 +1,5 @@
-"""The hub: all parts of the caller, wired, started and stopped in order.
-
-``async with`` starts it: it resumes the ledger's open requests and keeps cards, health, ceremonies and questions
-current. The HTTP API, the command line and the dashboard use its operations.
+"""The hub: all parts of the caller, wired, started and stopped in order. ``async with`` resumes the ledger's open
+requests and keeps cards, health, ceremonies and questions current.
 """
 
 from __future__ import annotations
@@ -505,10 +503,7 @@ class Hub:
 
     async def _try_credential(self, agent: str) -> None:
         """Test the credential: routing skips an agent that refused our key, so no request would show that it works
-        again.
-
-        An agent that replies "no such task" has accepted the key.
-        """
+        again. An agent that replies "no such task" has accepted the key."""
         try:
             await self.broker.client(agent).get(_NO_TASK)
         except AuthRefused:

@@ -1,8 +1,5 @@
-"""Writes the event log into the ledger, in batches.
-
-Readers outside the hub wait for it: they get an event once it is written. While the storage refuses, or a write takes
-long, they get events at once, and the journal queues them. When its queue is full the oldest are lost, and a warning
-says how many.
+"""Writes the event log into the ledger, in batches. Readers outside the hub get an event once it is written, or at once
+while the storage refuses or is slow. When its queue is full the oldest are lost, and a warning counts them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Keys: the hub's own secrets, and the API keys of agents.
-
-An agent's key comes from ``WORKSTACEAN_API_KEY_<AGENT>`` in the environment or from agent-keys.yaml, which holds no
-secret itself. An entry of the file wins. The file and its ``keyFile``s are read again when they change; a variable
-(``envKey``) keeps the value that it had when the hub started.
+"""Keys: the hub's own secrets, and the API keys of agents, from ``WORKSTACEAN_API_KEY_<AGENT>`` in the environment or
+from agent-keys.yaml, which names variables and ``keyFile``s. An entry of the file wins. Files are read again when they
+change; a variable keeps its value from the hub's start.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""A hub as a member of a fleet of hubs that share a ledger.
-
-It follows the events of the others, applies messages about its requests that reached them, renews its lease, and takes
-over the requests of a hub that left or lost its lease. When it lost its own, it drops its requests and joins again.
+"""A hub as a member of a fleet of hubs that share a ledger: it follows the events of the others, applies messages that
+reached them, renews its lease, and takes over the requests of a hub that left. Without a lease it drops its requests
+and joins again.
 """
 
 from __future__ import annotations

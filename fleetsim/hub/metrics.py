@@ -1,7 +1,5 @@
-"""Counters of a hub since its start, for Prometheus, folded from its events.
-
-Counters start at zero with the hub, because rates use differences. ``MetricsEndpoint`` reads the gauges at each scrape.
-No label holds an id, and an unlimited set of names from agents becomes ``other``.
+"""Counters of a hub since its start, for Prometheus, folded from its events; ``MetricsEndpoint`` reads the gauges at
+each scrape. No label holds an id, and an unlimited set of names from agents becomes ``other``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""JSON Schemas of the hub's files, API bodies and events, generated from their classes.
-
-They are in ``docs/reference/schemas`` and in the wheel (``fleetsim/shipped/schemas``). ``fleetsim init`` writes the
-schemas of the YAML files beside them, so that editors validate while a person types.
+"""JSON Schemas of the hub's files, API bodies and events, generated from their classes, in ``docs/reference/schemas``
+and in the wheel (``fleetsim/shipped/schemas``). ``fleetsim init`` writes those of the YAML files for editors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""The A2A tasks of hubs that share a ledger, kept beside it: any hub serves any of them.
-
-A task has one owner, the hub that runs its skill. Other hubs read the row of the task, follow the row for a stream, and
-pass the calls that change it on to the owner. The tasks of a hub that ended are adopted by another one.
+"""The A2A tasks of hubs that share a ledger, kept beside it: any hub serves any of them. A task has one owner, which
+runs its skill; other hubs follow its row and pass changes on. Another hub adopts the tasks of an ended one.
 """
 
 from __future__ import annotations

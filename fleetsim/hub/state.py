@@ -1,7 +1,5 @@
-"""The state directory: the hub's ledger and keys, and the announcement for other processes.
-
-Only its owner can read it (0700, 0600; T-32). These functions block on the disk; they run before the hub starts and
-after it ends.
+"""The state directory (0700, files 0600; T-32): the hub's ledger and keys, and the announcement for other processes.
+These functions block on the disk; they run before the hub starts and after it ends.
 """
 
 from __future__ import annotations
@@ -129,11 +127,8 @@ class StateDir:
         return changed
 
     def announce(self, url: str, pid: int, proof: str, *, shared: bool = False) -> None:
-        """Announce the hub to other processes. The file stays locked until ``withdraw`` or the end of this process.
-
-        The lock shows that the process lives, however it ends; its number may soon belong to another process.
-        ``shared``: its ledger is in a database.
-        """
+        """Announce the hub to other processes. The file stays locked until ``withdraw`` or the end of this process,
+        because its number may soon belong to another one. ``shared``: its ledger is in a database."""
         announcement = json.dumps({"url": url, "pid": pid, "proof": proof, "shared": shared})
         self._announcement = self._write(HUB_FILE, announcement, keep_locked=True)
 

@@ -130,11 +130,8 @@ class EventStreams:
 
 
 class EventFrames:
-    """Events as they are sent: each is encoded once, however many readers it has.
-
-    An event has an id only if it is in the journal. If the hub is killed before, the next run gives the number to
-    another event; without an id the reader comes back with the last id that is sure.
-    """
+    """Events as they are sent: each is encoded once, however many readers it has. Only an event in the journal has an
+    id: after a kill, the next run gives the number of any other to another event."""
 
     def __init__(self, events: EventLog) -> None:
         self._events = events

@@ -1,8 +1,7 @@
 """Spans of what a hub does, for OpenTelemetry (extra ``otel``; decision 0021). Imported only where traces are wanted.
 
-The span of a request or of a ceremony's run is made at its end, from its event and the ledger, with ids derived from
-its own id. So neither a restart nor a day of waiting loses it. Calls and webhooks get spans at once. Attributes never
-hold a text, an address or a secret.
+The span of a request or run is made at its end, from its event and the ledger, with ids derived from its own id, so a
+restart loses none. Attributes never hold a text, an address or a secret.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Workstacean's paths of the API in its shapes: chats, delegated work, questions, and ceremonies (``manage_cron``).
 
-``/api/agent-health``, ``/api/outcomes`` and ``/api/hitl-queue`` answer without the envelope, as the original did. A
-create never overwrites a ceremony, an update enables only on request, and the key decides the owner. An agent's key
-reaches its own ceremonies only; any other is "not found" for every verb.
+``/api/agent-health``, ``/api/outcomes`` and ``/api/hitl-queue`` answer without the envelope, as the original did. An
+agent's key reaches its own ceremonies only; any other is "not found" for every verb.
 """
 
 from __future__ import annotations

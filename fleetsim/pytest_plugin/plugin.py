@@ -1,8 +1,6 @@
-"""The pytest plugin: ``pytest --fleetsim-agent URL`` makes one test of every row of the checklist.
-
-And four fixtures for tests of one's own: ``fleet``, which also plays scenarios, ``reference_agent``, ``webhook_sink``
-and ``virtual_clock``.
-Loaded by every pytest in the environment, so it imports nothing until it is used.
+"""The pytest plugin: ``pytest --fleetsim-agent URL`` makes one test of every row of the checklist. Fixtures: ``fleet``,
+which also plays scenarios, ``reference_agent``, ``webhook_sink`` and ``virtual_clock``. Loaded by every pytest in the
+environment, so it imports nothing until it is used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The events of a recording that no hub publishes: the scenario, its troubles, calls, tasks of agents and the verdict.
-
-``reader`` reads each line into one of them, or into an event of the hub. A member has the name of its key in the
-file, so names cannot change. Seconds are those of the run.
+A member has the name of its key in the file, so names cannot change. Seconds are those of the run.
 """
 
 from __future__ import annotations

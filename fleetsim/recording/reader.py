@@ -1,7 +1,6 @@
 """Reads recordings: each line becomes an event, of the hub (``fleetsim.events``) or of the run (``recording.events``).
 
-A line is a JSON object with ``t`` (seconds since the start of the run) and ``kind``. A line without the members of its
-kind is an error with its number. Members and kinds that this version does not know are ignored.
+A line without the members of its kind is an error with its number; unknown members and kinds are ignored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Which addresses may be dialled for somebody else, and which webhook URLs may be written at all.
 
-Pure: no lookups, no sockets. The table is our own and does not lean on ``ipaddress`` properties such as
-``is_global``, whose answers differ between Python releases (reference "Address policy"). Nothing is
-decided on the spelling of a host: a policy judges resolved addresses.
+Pure: a policy judges resolved addresses, by a table of its own, since the answers of ``ipaddress`` (``is_global``)
+differ between Python releases (reference "Address policy").
 """
 
 from __future__ import annotations

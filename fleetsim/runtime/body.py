@@ -1,7 +1,5 @@
-"""Bounds for reading a body from a peer: its deadline, and its place in memory.
-
-Time that we lose ourselves does not count against the sender: while the event loop is blocked, while memory is full, or
-while other peers have their turn.
+"""Bounds for reading a body from a peer: its deadline, and its place in memory. Time that we lose ourselves (a blocked
+loop, full memory, the turns of other peers) does not count against the sender.
 """
 
 from __future__ import annotations

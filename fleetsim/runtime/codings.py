@@ -1,7 +1,5 @@
 """Content codings of responses (RFC 9110 section 8.4): gzip and deflate, and br and zstd with a package for them.
-
-fleetsim requests none, but gateways compress anyway. Content comes in small pieces, so that its reader can stop
-at a limit: 1 KB can be 1 GB.
+fleetsim requests none, but gateways compress anyway. Content comes in small pieces: 1 KB can be 1 GB.
 """
 
 from __future__ import annotations

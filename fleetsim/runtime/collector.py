@@ -21,9 +21,8 @@ _tuned = False
 def collect_seldom() -> None:
     """Check new objects a seventh as often, and older ones once in a million new objects.
 
-    By default a hub under load spends a sixth of its time in the collector, a start with 100,000 outcomes a fifth. A
-    run over 5,000 objects blocks the loop for 2 to 4 ms, one over 50,000 for up to 45. An object outside cycles is
-    freed at once in any case.
+    By default a hub under load spends a sixth of its time in the collector. A run over 5,000 objects blocks the loop
+    for 2 to 4 ms, one over 50,000 for up to 45. An object outside cycles is freed at once in any case.
     """
     gc.set_threshold(YOUNG_OBJECTS, LOOKS, 1_000)
 

@@ -1,7 +1,5 @@
-"""Rules of all transports: the deadline of each phase, and checks of a request and of a response's head.
-
-A transport brings connections. The promises of ``ports.Transport`` that do not depend on how bytes travel stand here
-once, so that the real transport and the one in memory cannot differ in them.
+"""Rules of all transports, which bring only connections: the deadline of each phase, and checks of a request and of a
+response's head. So the real transports and the one in memory cannot differ in them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Named points at which a test may stop the process, raise or wait. In production they do nothing.
-
-Code that promises something across a crash calls ``failpoints.reached("after_this")`` where a crash would hurt most.
-It calls it as an attribute of this module, since a test replaces it.
+"""Named points at which a test may stop the process, raise or wait. In production they do nothing. Code calls
+``failpoints.reached("after_this")`` as an attribute of this module, since a test replaces it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Small files on disk: read under a cap, listed with digests, replaced atomically, always off the loop.
-
-``FileWatch`` reports which of them changed, by content, once they have settled. It serves every file that the hub reads
-again while it runs: ceremonies, agents.yaml, keys.
+"""Small files on disk: read under a cap, listed with digests, replaced atomically, always off the loop. ``FileWatch``
+reports changes by content, once they have settled, of every file that the hub reads again while it runs.
 """
 
 from __future__ import annotations

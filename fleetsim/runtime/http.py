@@ -1,8 +1,7 @@
 """The Transport over HTTP/1.1: a pool of connections, under our own limits.
 
 The gates stand before the pool, which has no queue, so that long streams do not hold up short calls. It follows no
-redirect, keeps no cookie and uses no proxy that is not configured: each was seen to carry a secret across a border.
-``http_given`` is the form for a client that a program hands in. Why not a client library: decision 0028.
+redirect, keeps no cookie and uses only configured proxies. Why not a client library: decision 0028.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""One connection: a request is written to it, and its response read as the bytes come in (HTTP/1.1, by httptools).
-
-httptools keeps to the grammar and refuses a body whose length can be read in two ways. It counts nothing, so this
-module counts where bytes arrive: the bytes of a head, interim responses, chunks, and bytes outside a body.
+"""One connection: a request is written to it, and its response read as the bytes come in. httptools keeps to the
+grammar but counts nothing, so this module counts the bytes of a head, interim responses, chunks, and bytes outside a
+body.
 """
 
 from __future__ import annotations

@@ -196,11 +196,8 @@ def drop(scope: Scope) -> None:
 
 
 class PiecesSender:
-    """Sends the pieces of one body, each within ``deadline_s`` seconds; leaving it raises SlowReader if one was not.
-
-    All of them share one timer, which looks when the oldest deadline could have passed: a timer for each event of a
-    stream would cost more than its bytes.
-    """
+    """Sends the pieces of one body, each within ``deadline_s`` seconds; leaving it raises SlowReader if one was late.
+    All share one timer: a timer for each event of a stream would cost more than its bytes."""
 
     def __init__(self, send: Send, deadline_s: float) -> None:
         self._send, self._deadline_s = send, deadline_s
@@ -257,11 +254,8 @@ class PacedResponse(Response):
 
 
 class EventSource(Protocol[EventT_co]):
-    """The events of a stream. ``about`` names it in log lines; ``close`` may be called again.
-
-    ``ready`` says, after an event, that what comes next is there already, another one or the end: they are written
-    together.
-    """
+    """The events of a stream. ``about`` names it in log lines; ``close`` may be called again. ``ready``: the next
+    event, or the end, is there already, so they are written together."""
 
     @property
     def about(self) -> str: ...

@@ -110,9 +110,8 @@ class ClosableConnection(Protocol):
 class Connections:
     """The open connections, counted per peer address.
 
-    A connection is idle while it has no request: since it was made, or since its last response. When a cap is reached,
-    the longest idle one is closed, first of those that never sent a request. So idle connections lock nobody out, and
-    no request is cut off.
+    At a cap the longest idle one (without a request under way) is closed, first of those that never sent a request. So
+    idle connections lock nobody out, and no request is cut off.
     """
 
     def __init__(self, limits: ServerLimits) -> None:

@@ -1,9 +1,6 @@
-"""The ports of the outside world and ``Runtime``, the one bundle of them that is handed in.
-
-Code reads dates from ``runtime.clock``, ids from ``runtime.ids``, chance from its own stream of
-``runtime.rng``, and reaches the network through ``runtime.transport``. Waiting is the event loop's:
-plain ``asyncio.sleep`` and ``asyncio.timeout``. So the same code runs on the wall clock and in a
-simulation where a day takes a second.
+"""The ports of the outside world and ``Runtime``, the one bundle of them that is handed in: dates from
+``runtime.clock``, ids from ``runtime.ids``, chance from a stream of ``runtime.rng``, the network through
+``runtime.transport``. Waiting is the event loop's. So the same code runs on the wall clock and in a simulation.
 """
 
 from __future__ import annotations
@@ -66,11 +63,9 @@ class Resolver(Protocol):
 
 
 class Turns(Protocol):
-    """The account of a peer for which we work: it says when to read on, so that one peer does not take all our time.
-
-    ``owner`` is the peer whose places in memory it takes. Both functions return the seconds waited, which do not count
-    against the peer's deadlines.
-    """
+    """The account of a peer, which paces our reading, so that one peer does not take all our time. ``owner`` is the
+    peer whose places in memory it takes. Both functions return the seconds waited, which do not count against the
+    peer's deadlines."""
 
     @property
     def owner(self) -> str: ...

@@ -1,7 +1,5 @@
-"""Running a program of this machine that the operator named: no shell, little environment, bounded time and output.
-
-The one place where a process is started while a hub runs (threat T-43). Who names programs is the configuration's
-business; their input comes on standard input, so that no text of an agent is ever one of their arguments.
+"""Running a program of this machine that the operator named (threat T-43): no shell, little environment, bounded time
+and output. Input comes on standard input, so that no text of an agent is ever an argument.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """One connection of our server: HTTP/1.1 read and written for an ASGI application, every bound to the byte.
 
-httptools (llhttp) reads heads and chunks. It bounds nothing, so this module keeps bytes until a head is complete, and a
-request behind another until the first is answered: httptools never gets more than one head, or bytes of the body that
-it reads. This module also refuses what httptools accepts against RFC 9112.
+httptools (llhttp) bounds nothing, so this module hands it one head at a time, or bytes of a body that is read, and
+keeps the others within bounds. It also refuses what httptools accepts against RFC 9112.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""A uvicorn server with deadlines and caps on connections, for any ASGI application.
-
-uvicorn has no setting for how long a request's head may take, for connections per peer or for the number of
-headers; half-open connections would stay open until the process ends (docs/reference/limits.md). Its protocols are not
-used: ``runtime.protocol`` has ours.
+"""A uvicorn server with deadlines and caps on connections, for any ASGI application. uvicorn has no limit for the time
+of a head, connections per peer or headers (docs/reference/limits.md), so its protocols are not used
+(``runtime.protocol``).
 """
 
 from __future__ import annotations
@@ -97,11 +95,8 @@ class Server(uvicorn.Server):
         await super().shutdown([])
 
     async def _accept(self, listener: socket.socket) -> None:
-        """Accept connections one at a time, so that other work has a turn between two of them.
-
-        asyncio's own way takes hundreds at once, and without a free descriptor it logs each of them and tries
-        again as often. Here one idle connection is closed, and the next is accepted when a descriptor is free.
-        """
+        """Accept connections one at a time, so that other work has a turn between two of them. Without a free
+        descriptor one idle connection is closed; asyncio would log and retry hundreds."""
         loop = asyncio.get_running_loop()
         make_protocol = partial(GuardedProtocol, self._connections, self.config, self.server_state, self.lifespan.state)
         told_at, pause_s = -math.inf, RETRY_S

@@ -154,11 +154,8 @@ _BEGINNINGS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
 async def recognised(incoming: IncomingResponse, chunks: AsyncIterator[bytes]) -> tuple[IncomingResponse, bytes]:
-    """A response, and what was read of its body from ``chunks``, its own with their limits.
-
-    A body that begins as an event stream does becomes one, with all of its bytes, whatever its type (RFC 9110 section
-    8.3): neither JSON nor HTML begins so. Raises what ``chunks`` raises.
-    """
+    """A response, and the part of its body that was read from ``chunks``. A body that begins as an event stream becomes
+    one, with all of its bytes, whatever its type (RFC 9110 section 8.3): neither JSON nor HTML begins so."""
     begun = b""
     while incoming.status == 200 and not is_event_stream(incoming) and len(begun) < 64 and len(begun.lstrip()) < 6:
         if not (chunk := await anext(chunks, b"")):

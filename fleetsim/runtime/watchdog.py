@@ -1,7 +1,5 @@
-"""Watches the event loop and reports when it is blocked, and where.
-
-A timer beats on the loop, and a thread checks whether the beat is late (reliability F-43). It is for real time only:
-a simulation starts no threads.
+"""Watches the event loop and reports when it is blocked, and where: a thread checks whether a timer on the loop is late
+(reliability F-43). For real time only: a simulation starts no threads.
 """
 
 from __future__ import annotations

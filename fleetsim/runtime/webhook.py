@@ -1,7 +1,5 @@
-"""Delivering one webhook body to an address somebody else named: vetted, guarded, retried, logged.
-
-The agent keeps subscribers and the order of deliveries; this is one delivery. The address is
-judged when it is registered and again at every connection, because a name may answer differently then.
+"""Delivering one webhook body to an address somebody else named: vetted, guarded, retried, logged. The address is
+judged at registration and again at every connection, because a name may answer differently then.
 """
 
 from __future__ import annotations

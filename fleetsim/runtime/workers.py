@@ -1,7 +1,5 @@
-"""Background workers: each has an owner and a name, is counted, and is awaited at close.
-
-An asyncio task that only objects it owns refer to can be collected while it waits; ``Workers`` keeps a
-strong reference and collects every result, so no exception is lost.
+"""Background workers: each has an owner and a name, is counted, and is awaited at close. ``Workers`` keeps a strong
+reference to each, or it could be collected while it waits, and collects every result.
 """
 
 from __future__ import annotations

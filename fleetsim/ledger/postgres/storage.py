@@ -1,7 +1,5 @@
-"""Transactions in PostgreSQL: one connection writes in groups, others read.
-
-Writes that wait while a group is committed form the next group. ``batches`` puts writes of one verb together, so that
-each batch is one statement over arrays. A group of 256 costs one commit.
+"""Transactions in PostgreSQL: one connection writes in groups, others read. Writes that wait while a group is committed
+form the next group; ``batches`` makes those of one verb one statement over arrays. A group of 256 costs one commit.
 """
 
 from __future__ import annotations
@@ -253,11 +251,9 @@ class Storage:
         self._writer, self.renewed, self.lost = connection, before, False
 
     async def _own(self, connection: Connection) -> None:
-        """Let the connection's new rows belong to this hub, and limit the time of its transactions.
-
-        Each holds the row of this hub. The idle time alone does not end one of a hub that stopped in the middle of a
-        message: to PostgreSQL, that session is active.
-        """
+        """Let the connection's new rows belong to this hub, and limit the time of its transactions, which hold its row.
+        The idle time alone does not end a hub that stopped in the middle of a message: for PostgreSQL that session is
+        active."""
         await connection.execute("SELECT set_config('fleetsim.hub', $1, false)", str(self.hub))
         if connection.get_server_version() >= (17,):
             limit_ms = max(1_000, round(self._lease_s * 1_000 / 2))  # a write must end before its lease does

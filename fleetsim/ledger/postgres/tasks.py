@@ -1,7 +1,5 @@
-"""The A2A tasks of hubs that share a ledger, and calls about a task that another hub than its owner received.
-
-A task has one owner, as a request has: the hub that began it, until that hub ends and another one adopts its tasks.
-The bodies are the hub's (``hub.shared_tasks``).
+"""The A2A tasks of hubs that share a ledger, and calls about a task that another hub than its owner received. The owner
+is the hub that began it, until another one adopts it. The bodies are the hub's (``hub.shared_tasks``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""The writes of a ledger in PostgreSQL: each verb takes many calls, as one statement over arrays.
-
-A verb runs in the transaction of its group (``storage``). It may run again if the group could not be committed, so it
-keeps no state. Rows are made here too, before a call waits for its group.
+"""The writes of a ledger in PostgreSQL: each verb takes many calls, as one statement over arrays. It may run again if
+its group could not be committed, so it keeps no state. Rows are made here before a call waits for its group.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""The ledger in one SQLite file: ``ledger`` has the verbs and their SQL, ``storage`` the transactions and threads.
-
-``file`` opens it, ``schema`` brings it up to date, ``sums`` and ``checks`` find damage, and ``salvage`` makes a new one
-of what can still be read.
+"""The ledger in one SQLite file: ``ledger`` has the verbs and their SQL, ``storage`` the transactions and threads,
+``file`` the opening, ``schema`` the migrations, ``sums`` and ``checks`` the search for damage, ``salvage`` the rescue.
 """
 
 from fleetsim.ledger.sqlite.ledger import SqliteLedger, open_ledger, read_ledger

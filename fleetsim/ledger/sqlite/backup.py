@@ -65,11 +65,8 @@ def explained(source: Path, target: Path) -> Iterator[None]:
 
 
 def copy_database(source: Path, target: Path, progress: Progress) -> None:
-    """Copy any database of SQLite into a new file that only its owner can read.
-
-    All pages come from one moment, and writers do not wait: the reader stays in its transaction between the steps.
-    Raises LedgerDamaged, LedgerCopied, OSError and sqlite3.Error.
-    """
+    """Copy any database of SQLite into a new file that only its owner can read. All pages come from one moment, and
+    writers do not wait. Raises LedgerDamaged, LedgerCopied, OSError and sqlite3.Error."""
     create(target)
     with closing(connect_to_read(source, LedgerLimits().busy_s)) as reader, closing(connect(str(target), 0)) as copy:
         reader.execute("BEGIN")

@@ -1,7 +1,5 @@
-"""Copies of a ledger's file: a person takes one over before a hub uses it (decision 39, decision 61).
-
-Table ``file`` records which file the ledger is in. ``fleetsim backup`` writes ``COPY`` there instead of a device, so
-that its copy is noticed wherever it is put, also in the place of the original.
+"""Copies of a ledger's file: a person takes one over before a hub uses it (decision 39, decision 61). Table ``file``
+records the file of the ledger; ``fleetsim backup`` writes ``COPY`` there, so that its copy is noticed anywhere.
 """
 
 from __future__ import annotations
@@ -131,12 +129,8 @@ def _marked(path: Path) -> tuple[str | None, str]:
 
 
 def check_mark(path: Path) -> bool:
-    """Whether the file is marked as a copy. Raises LedgerCopied for one that must not even be opened,
-    and LedgerMoved.
-
-    A copy of ``fleetsim backup`` has no log, and its mark ends before it gets one. So a log beside it belongs to
-    another file, and SQLite would write that log's pages into the copy.
-    """
+    """Whether the file is marked as a copy. Raises LedgerMoved, and LedgerCopied for a copy with a log: a copy of
+    ``fleetsim backup`` has none, so SQLite would write the pages of another file's log into it."""
     (mark, place), wal = _marked(path), path.with_name(path.name + "-wal")
     if mark == MOVED:
         raise _moved(path, place)

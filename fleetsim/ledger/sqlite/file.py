@@ -1,7 +1,5 @@
-"""Open the ledger's file: its lock, checks and settings, and the witness beside it.
-
-The folder is 0700 and the file 0600. A lock file beside it carries the pid of the process that has it
-open. A file that is not a whole ledger is refused, never replaced.
+"""Open the ledger's file: its lock, checks and settings, and the witness beside it. The folder is 0700, the file 0600,
+and a lock file carries the pid. A file that is not a whole ledger is refused, never replaced.
 """
 
 from __future__ import annotations

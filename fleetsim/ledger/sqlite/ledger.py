@@ -1,8 +1,7 @@
 """The ledger in one SQLite file, or in memory: each verb is one function with its SQL.
 
-A verb runs on a connection, in a transaction that the storage commits (``storage``). It is run again from the start if
-its group could not be committed, so it keeps no state of its own. Values are encoded inside it: they are frozen, and in
-the threaded form the encoding keeps the event loop free.
+A verb runs in a transaction that the storage commits, and again from the start if its group could not be committed, so
+it keeps no state. It encodes its values, which keeps the event loop free in the threaded form.
 """
 
 from __future__ import annotations

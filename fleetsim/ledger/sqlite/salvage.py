@@ -1,7 +1,5 @@
-"""Making a new ledger of what can be read of a damaged one. The old one is kept, whatever happens.
-
-Rows are taken over only if their sums are right. Where the damage took one half of something, the rest is
-made safe rather than complete: a salvage never leads to a second sending.
+"""Making a new ledger of what can be read of a damaged one, which is kept. Rows are taken over only if their sums are
+right, and half a request is made safe rather than complete: a salvage never leads to a second sending.
 """
 
 from __future__ import annotations

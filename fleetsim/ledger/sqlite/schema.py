@@ -1,8 +1,4 @@
-"""The ledger file's tables and how each version of them becomes the next.
-
-A migration, once released, never changes: the next one is added behind it. Knows SQL and nothing of what
-the rows mean.
-"""
+"""The ledger file's tables and their migrations. A released migration never changes: the next one is added behind it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Transactions on one connection, run by a thread with group commit or by the caller itself.
 
-Both forms run the same ``Transactions``: groups, savepoints, and what a failure undoes and for whom. They differ
-only in who waits for the disk. The in-process form has no thread, so that a simulation's virtual clock never
-overtakes it. Knows SQLite's transactions and errors, nothing of tables.
+Both forms run the same ``Transactions``: groups, savepoints, and what a failure undoes. The in-process form has no
+thread, so that a simulation's virtual clock never overtakes it.
 """
 
 from __future__ import annotations
@@ -131,11 +130,8 @@ class Transactions:
         return value, None
 
     def _overwrite(self) -> None:
-        """Commit an empty change over the frames that a failed commit may have left in the log.
-
-        If the sync failed, the log still holds the whole transaction, and the next start would find
-        what was refused here. Writing in its place needs no new space, so it works on a full disk too.
-        """
+        """Commit an empty change over the frames that a failed commit may have left in the log: after a failed sync the
+        next start would find the refused transaction there. It needs no new space, so it works on a full disk too."""
         with suppress(sqlite3.Error):
             self._connection.execute("BEGIN IMMEDIATE")
             touch(self._connection)

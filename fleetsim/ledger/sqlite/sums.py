@@ -1,7 +1,5 @@
-"""Sums over the rows of a ledger's file, and the chain over its outcomes.
-
-A row's sum covers every column that means something. It is checked whenever the row is read, so that a flipped bit on
-the disk is an error and never an answer.
+"""Sums over the rows of a ledger's file, and the chain over its outcomes. A row's sum covers every column with a
+meaning and is checked at each read, so that a flipped bit on the disk is an error and never an answer.
 """
 
 from __future__ import annotations
