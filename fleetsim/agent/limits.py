@@ -1,7 +1,4 @@
-"""Every limit of the agent in one frozen value; reaching one is a named outcome, never a surprise.
-
-Defaults follow the published table (docs/reference/limits.md). Names end in their unit.
-"""
+"""Every limit of the agent in one frozen value (docs/reference/limits.md). Names end in their unit."""
 
 from __future__ import annotations
 

@@ -111,10 +111,8 @@ class Operations(Protocol):
 
 
 class Interceptor:
-    """Operations in front of others: override some, and pass on the rest.
-
-    ``before`` sees every call first, whether a stream answers it or not, and may change or refuse it.
-    """
+    """Operations in front of others: override some, and pass on the rest. ``before`` sees every call, those of streams
+    too, and may change or refuse it."""
 
     def __init__(self, inner: Operations) -> None:
         self.inner = inner

@@ -1,6 +1,5 @@
-"""The agent's operations, independent of dialects: a call in, a reply or a stream out.
-
-Where dialects disagree about behaviour the caller's ``DialectBehaviour`` decides. Errors are the model's RPC errors.
+"""The agent's operations, independent of dialects: a call in, a reply or a stream out, errors as the model's RPC
+errors. Where dialects disagree about behaviour the caller's ``DialectBehaviour`` decides.
 """
 
 from __future__ import annotations

@@ -271,10 +271,8 @@ def weigh_data(data: Any) -> int:
 
 
 class ClosingUpdate(ArtifactUpdate, frozen=True, kw_only=True):
-    """The main artifact whole, at the end. ``added`` are the parts that a reader of every piece did not receive.
-
-    ``added`` is None if the final text replaced the pieces.
-    """
+    """The main artifact whole, at the end. ``added``: the parts that a reader of every piece did not receive; None if
+    the final text replaced the pieces."""
 
     added: tuple[Part, ...] | None
 

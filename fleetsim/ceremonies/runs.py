@@ -1,6 +1,5 @@
 """The runs of ceremonies: planned, begun, followed until every child has its outcome, and shown by events and the API.
-
-The scheduler decides when a slot is due; this module selects the agents and judges the result.
+``scheduler`` decides when a slot is due.
 """
 
 from __future__ import annotations

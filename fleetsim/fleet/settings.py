@@ -1,7 +1,4 @@
-"""The configured fleet as values: its agents and the hub's settings. ``config`` reads them from agents.yaml.
-
-Names end in their unit; defaults are those of docs/reference/limits.md.
-"""
+"""The configured fleet as values: its agents and the hub's settings (read by ``config``). Names end in their unit."""
 
 from __future__ import annotations
 

@@ -30,10 +30,8 @@ BATCH_MAX = 1_000
 
 
 class Journal:
-    """Follows an event log from ``after_seq`` on. Use as ``async with``; leaving writes what is left.
-
-    A ledger that is shared gives the events their numbers.
-    """
+    """Follows an event log from ``after_seq`` on; leaving writes the rest. A shared ledger gives the events their
+    numbers."""
 
     def __init__(self, events: EventLog, ledger: Ledger, *, after_seq: int) -> None:
         self._ledger = ledger

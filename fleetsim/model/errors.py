@@ -1,31 +1,7 @@
 """The errors that a package may raise, with the blame and a hint of each.
 
-::
-
-    FleetsimError            .blame  .retryable  .hint
-      ConfigError            a wrong file or flag; names file:line and the nearest valid key
-      NoSharedInterface      the agent's card offers no dialect that fleetsim speaks; fleetsim sent no request
-      CardNotTrusted         the agent's card lacks the signature that the operator requires
-      UnknownTarget          no such agent or skill
-      UnfitAnswer            an answer's data is not what the question's schema asks for
-      NotAccepting           the hub cannot accept work now (disk full, shutting down)
-        QuestionNotOpenYet   the question is being recorded; its answer is accepted in a moment
-      InvalidMove            a state change the table does not allow
-      WireError              the reply breaks the protocol (bytes, JSON, shape)
-        EmptyStream          a stream was opened and ended without an event; the peer may have acted
-      LimitReached           a size, count or time limit, named
-        BodyTooLarge         a reply has more bytes than allowed
-      BlockedAddress         the address policy refused a destination
-      TransportError         the connection failed; ``sent`` says whether the peer may have acted
-        Unreachable          the request was not sent
-        TimedOut             a deadline passed
-        ConnectionLost       the connection broke after bytes were sent
-      HttpRefused            an HTTP status without a JSON-RPC reply
-        AuthRefused          401 or 403
-      RpcError               a JSON-RPC error object; one subclass per code of the specification
-
-``sent`` decides about retries: work that cannot have started may be sent again, work that may have started may not
-(A2A 1.0 section 3.3.1 makes deduplication optional).
+``sent`` of a failed connection decides about retries: work that cannot have started may be sent again, work that may
+have started may not (A2A 1.0 section 3.3.1 makes deduplication optional).
 """
 
 from __future__ import annotations
@@ -133,7 +109,7 @@ class BlockedAddress(FleetsimError):
 
 
 class TransportError(FleetsimError):
-    """The connection failed."""
+    """The connection failed; ``sent``: the peer may have acted."""
 
     blame = Blame.NETWORK
 

@@ -1,7 +1,4 @@
-"""Files and data of a message or task: their size, and how many are kept.
-
-Content is measured and limited here. It is never fetched or written: a file with an address keeps the address.
-"""
+"""Files and data of a message or task: their size, and how many are kept. Content is never fetched or written."""
 
 from __future__ import annotations
 

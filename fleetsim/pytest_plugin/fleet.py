@@ -1,7 +1,4 @@
-"""A small fleet in memory for tests: agents, a place for webhooks, clients, and hours that pass at once.
-
-The values of the pytest plugin's fixtures. Everything runs in one process, without a socket.
-"""
+"""The values of the pytest plugin's fixtures: a small fleet in memory, without a socket, whose hours pass at once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The TLS of outgoing connections: the authorities that are trusted, and the certificate that we present.
-
-The files are PEM. A context is made again after one of its files changed: certificates rotate without a restart.
+"""The TLS of outgoing connections: the authorities that are trusted, and the certificate that we present, from PEM
+files. A context is made again when one of them changes: certificates rotate without a restart.
 """
 
 from __future__ import annotations

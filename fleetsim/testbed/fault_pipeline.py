@@ -1,7 +1,4 @@
-"""The faults of one request, carried out.
-
-It drives one ``AsgiCall``; ``network`` knows the addresses and the mounted applications.
-"""
+"""The faults of one request, carried out on one ``AsgiCall``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The JSON-RPC 2.0 envelope and the one way errors cross it, in every dialect.
-
-Knows ids, methods, results and errors; what params and results mean is the dialect's.
-"""
+"""The JSON-RPC 2.0 envelope and the one way errors cross it, in every dialect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger file's tables and their migrations. A released migration never changes: the next one is added behind it."""
+"""The tables of the ledger's file and their migrations. A released migration never changes: the next one follows it."""
 
 from __future__ import annotations
 
