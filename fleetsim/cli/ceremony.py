@@ -16,7 +16,7 @@ from fleetsim.api.answers import CeremonyFacts, RunFacts
 from fleetsim.ceremony.file import parse_moment, zone_of
 from fleetsim.cli import render
 from fleetsim.cli.ceremony_files import CeremonyRows, check, chosen, fires_of, now, shown, with_ceremonies
-from fleetsim.cli.hub_client import at_hub, connect
+from fleetsim.cli.hub_client import at_hub, connect, find_hub
 from fleetsim.cli.main import CommonOptions, Exit, load_verb
 from fleetsim.cli.options import timeout_option, within
 from fleetsim.client.hub_client import HubClient
@@ -280,8 +280,19 @@ def folder_option(command: Callable[..., Any]) -> Callable[..., Any]:
 @folder_option
 @click.pass_obj
 def validate(common: CommonOptions, files: tuple[Path, ...], folder: Path | None) -> int:
-    """Check ceremony files, those named or all of the folder: exit 2 if one is wrong, 6 if there is none."""
+    """Check ceremony files, those named or all of the folder: exit 2 if one is wrong, 6 if there is none.
+
+    Without FILE and --folder, a running hub also judges targets and skills, and lists its files in other folders.
+    """
     results = asyncio.run(check(common, files, folder))
+    if not files and folder is None and find_hub(common):
+        listing = _listing(common)
+        read = {result["path"] for result in results}  # just now, and by the hub up to five seconds ago
+        theirs = {row.path: {"path": row.path, "id": row.id, "error": None} for row in listing.ceremonies}
+        theirs |= {bad.path: {"path": bad.path, "id": bad.ceremony_id, "error": bad.error} for bad in listing.errors}
+        results += [result for path, result in sorted(theirs.items()) if path not in read]
+        for line in _wrong(CeremonyRows(ceremonies=listing.ceremonies, errors=[])):
+            common.note(line)
     if common.as_json:
         render.emit_json(results)
     else:

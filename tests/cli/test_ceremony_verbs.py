@@ -161,6 +161,12 @@ def test_a_running_hub_writes_into_its_own_folder_with_the_same_output(shell: Sh
         assert (again.returncode, "exists already" in again.stderr) == (1, True)
         lost = shell.run("ceremony", "new", "lost", "--skill", "report", "--target", "quin", "--schedule", "@daily")
         assert (lost.returncode, "“quin”" in lost.stderr) == (0, True)
+        shell.write("ceremonies/odd.yaml", "id: odd\n")
+        checked = shell.run("ceremony", "validate", "-o", "json")
+        assert (checked.returncode, "“quin”" in checked.stderr) == (2, True)
+        assert [row["id"] for row in json.loads(checked.stdout)] == ["odd", "lost", "tick"]
+        assert shell.run("ceremony", "validate", "--folder", "elsewhere").stderr == ""
+        (shell.home / "ceremonies" / "odd.yaml").unlink()
         assert shell.run("ceremony", "delete", "lost").returncode == 0
         wrong = shell.run("ceremony", "new", "tock", "--skill", "report", "--schedule", "R * * * *")
         assert (wrong.returncode, wrong.stderr.startswith("error: ")) == (2, True)
@@ -173,7 +179,7 @@ def test_a_running_hub_writes_into_its_own_folder_with_the_same_output(shell: Sh
             assert (gone.returncode, "tick" in gone.stderr) == (2, True), verb
         assert shell.run(*new, "--schedule", "@daily", "--folder", "mine").returncode == 0
         assert (shell.home / "mine" / "tick.yaml").exists()
-    assert not (shell.home / "ceremonies").exists()
+    assert not any((shell.home / "ceremonies").iterdir())
 
 
 def test_the_help_of_each_verb_shows_its_usage(shell: Shell) -> None:
