@@ -20,6 +20,11 @@ log = logging.getLogger(__name__)
 PRUNE_EVERY = 128
 """Outcomes between two prunings: each then deletes a few times as many rows as were added."""
 
+IN_JOURNAL = "accepted_at >= coalesce((SELECT CASE seq WHEN 1 THEN 0 ELSE at END FROM events ORDER BY seq LIMIT 1), 0)"
+"""The condition in SQL for requests that are younger than the journal. While it has its first event, all are: a clock
+that was set back makes no request older.
+"""
+
 
 class OpenableStorage(Protocol):
     """A database that is opened and closed with its ledger."""

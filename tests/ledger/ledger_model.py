@@ -121,7 +121,7 @@ class Model:
 
     def untold(self, name: str, record: RequestRecord) -> bool:
         """Whether the journal lacks a request's event although it goes back far enough."""
-        began = self.journal[0].at if self.journal else LONG_AGO
+        began = self.journal[0].at if self.journal and self.journal[0].seq > 1 else LONG_AGO
         told = {e.correlation_id for e in self.journal if e.topic == "agent.skill.request"}
         owed = self.open(name) or (name in self.results and name not in self.told)
         return owed and record.accepted_at >= began and name not in told

@@ -290,8 +290,15 @@ async def test_a_request_older_than_the_journal_is_not_announced_again(kept: Ope
     async with kept() as ledger:
         await ledger.accept([record("c-1")])
         assert await ledger.untold_requests() == (record("c-1"),)
-        await ledger.append([event(1)])
+        await ledger.append([event(2)])  # the first event is deleted already
         assert await ledger.untold_requests() == ()
+
+
+async def test_a_request_is_announced_after_the_clock_was_set_back_before_the_whole_journal(kept: OpenLedger) -> None:
+    async with kept() as ledger:
+        await ledger.append([event(1), event(2)])
+        await ledger.accept([record("c-1")])
+        assert await ledger.untold_requests() == (record("c-1"),)
 
 
 async def test_old_closed_requests_are_deleted_with_all_their_rows(opened: OpenLedger) -> None:

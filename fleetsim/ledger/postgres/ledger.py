@@ -32,7 +32,7 @@ from fleetsim.ledger.records import (
     RunRecord,
     TakenOver,
 )
-from fleetsim.ledger.stored import StoredLedger, summary
+from fleetsim.ledger.stored import IN_JOURNAL, StoredLedger, summary
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.model.limits import PREFIX_CHARS_MIN
 from fleetsim.model.work import Answer, Outcome, Question
@@ -292,7 +292,7 @@ class PostgresLedger(StoredLedger, SharedLedger):
             f"{_REQUESTS} WHERE correlation_id IN"
             " (SELECT correlation_id FROM requests WHERE phase <> 'closed'"
             " UNION SELECT correlation_id FROM outcomes WHERE NOT announced)"
-            " AND accepted_at >= coalesce((SELECT at FROM events ORDER BY seq LIMIT 1), 0)"
+            f" AND {IN_JOURNAL}"
             " AND NOT EXISTS (SELECT FROM events WHERE accepted_id = correlation_id) ORDER BY seq"
         )
         return tuple(verbs.request_of(*row) for row in rows)
@@ -341,7 +341,7 @@ class PostgresLedger(StoredLedger, SharedLedger):
         untold = await self._read(
             f"SELECT correlation_id FROM requests {mine} AND correlation_id NOT IN"
             " (SELECT accepted_id FROM events WHERE accepted_id = ANY ($1::text[]))"
-            " AND accepted_at >= coalesce((SELECT at FROM events ORDER BY seq LIMIT 1), 0) ORDER BY seq",
+            f" AND {IN_JOURNAL} ORDER BY seq",
             [*opened, *closed],
         )
         ended = _decoded(Outcome, await self._read(f"SELECT body FROM outcomes {mine} ORDER BY seq", closed))

@@ -35,7 +35,7 @@ from fleetsim.ledger.sqlite.storage import (
     touch,
 )
 from fleetsim.ledger.sqlite.sums import SUMMED, checked, insert, link, read, read_one_by_one, row_sum, sound
-from fleetsim.ledger.stored import StoredLedger, summary
+from fleetsim.ledger.stored import IN_JOURNAL, StoredLedger, summary
 from fleetsim.model.limits import PREFIX_CHARS_MIN
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
 from fleetsim.request.records import Phase, QuestionRecord, QuestionState, RequestRecord
@@ -402,7 +402,7 @@ class SqliteLedger(StoredLedger):
             f"{_WITH_CONTENT} WHERE correlation_id IN"
             " (SELECT correlation_id FROM requests WHERE phase <> 'closed'"
             " UNION SELECT correlation_id FROM outcomes WHERE announced = 0)"
-            " AND accepted_at >= coalesce((SELECT at FROM events ORDER BY seq LIMIT 1), 0)"
+            f" AND {IN_JOURNAL}"
             " AND correlation_id NOT IN (SELECT coalesce(json_extract(body, '$.correlationId'), '') FROM events"
             f" WHERE topic = ? AND {checked('events')}) ORDER BY requests.seq",
             (RequestAccepted.TOPIC,),
