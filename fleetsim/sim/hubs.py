@@ -156,9 +156,14 @@ class HubProcess:
 
     @property
     def settled(self) -> bool:
-        """Whether it has had time to notice what it missed in a trouble."""
-        calm_s = self._loop.time() - self._calm_s
-        return self._store is None or (self._troubled_s is None and calm_s > self._store.lease_s)
+        """Whether it has had time to notice what it missed in a trouble.
+
+        While one write takes half a lease, hubs lose their leases again and again.
+        """
+        if self._store is None:
+            return True
+        calm_s, lease_s = self._loop.time() - self._calm_s, self._store.lease_s
+        return self._troubled_s is None and calm_s > lease_s and self._disk.slow_s < lease_s / 2
 
     # ------------------------------------------------------------------ events
 

@@ -92,19 +92,22 @@ class BorrowedStorage:
 
 
 class _Fenced(BorrowedStorage):
-    """The storage of one member: each write renews its lease, and is refused once another hub has ended it."""
+    """The storage of one member: each write renews its lease, and is refused once another hub has ended it.
+
+    A write that waits for a slow disk belongs to the member that began it, also after the hub has joined again.
+    """
 
     def __init__(self, storage: Storage, ledger: MemberLedger) -> None:
         self._storage = storage
         self._ledger = ledger
 
     async def write(self, operation: Operation[T]) -> T:
-        ledger, before, then = self._ledger, self._ledger.before, self._ledger.then
+        ledger, hub, before, then = self._ledger, self._ledger.hub, self._ledger.before, self._ledger.then
         ledger.before = ledger.then = None
         ledger.gate()
 
         def fenced(connection: Any) -> T:
-            ledger.renew()
+            ledger.renew(hub)
             if before is not None:
                 before(connection)
             result = operation(connection)
@@ -132,7 +135,7 @@ class MemberLedger(SqliteLedger, SharedLedger):
         self.before: Callable[[Any], None] | None = None
         self.then: Callable[[Any], None] | None = None
         self._store, self._name, self._clock = store, name, clock
-        self._hub = 0
+        self.hub = 0
         self._renewed_s = float("-inf")
         self._is_lost = False
         self._heard = set[str]()
@@ -146,7 +149,7 @@ class MemberLedger(SqliteLedger, SharedLedger):
     async def __aexit__(self, *_: object) -> None:
         self._store.readers.remove(self)
         if not self.cut:
-            self._store.members[self._hub].ended = True
+            self._store.members[self.hub].ended = True
             self._store.notify("hubs")
 
     def gate(self) -> None:
@@ -156,11 +159,11 @@ class MemberLedger(SqliteLedger, SharedLedger):
         if self.cut:
             raise NotAccepting("the ledger cannot be reached")
 
-    def renew(self) -> None:
-        """Renew the lease. If another hub has ended this one, notify it once. Raises LeaseLost then."""
-        member = self._store.members[self._hub]
+    def renew(self, hub: int) -> None:
+        """Renew the lease of a member. If another hub has ended it, notify this hub once. Raises LeaseLost then."""
+        member = self._store.members[hub]
         if member.ended:
-            if not self._is_lost and self._listener is not None:
+            if hub == self.hub and not self._is_lost and self._listener is not None:
                 self._is_lost = True
                 self._listener.lease_lost()
             raise LeaseLost
@@ -174,9 +177,9 @@ class MemberLedger(SqliteLedger, SharedLedger):
         self.gate()
         for member in self._store.members.values():
             member.ended |= member.name == self._name
-        self._hub = len(self._store.members) + 1
+        self.hub = len(self._store.members) + 1
         self._renewed_s = self._store.clock.monotonic()
-        self._store.members[self._hub] = _Member(self._name, self.lease_s, self._store.clock.now(), self._renewed_s)
+        self._store.members[self.hub] = _Member(self._name, self.lease_s, self._store.clock.now(), self._renewed_s)
         self._is_lost = False
         self._store.notify("hubs")
 
@@ -185,14 +188,14 @@ class MemberLedger(SqliteLedger, SharedLedger):
     def _owns(self, correlation_id: str) -> bool:
         """Raises NotAccepting, as the write would."""
         self.gate()
-        self.renew()
-        return self._store.owners.get(correlation_id) == self._hub
+        self.renew(self.hub)
+        return self._store.owners.get(correlation_id) == self.hub
 
     async def accept(self, records: Sequence[RequestRecord], *, run: RunRecord | None = None) -> bool:
         def own(accepted: bool) -> None:
             if accepted:
-                self._store.owners |= {record.request.correlation_id: self._hub for record in records}
-                self._store.runs |= {run.claim.run_id: self._hub} if run is not None else {}
+                self._store.owners |= {record.request.correlation_id: self.hub for record in records}
+                self._store.runs |= {run.claim.run_id: self.hub} if run is not None else {}
 
         self.then = own
         return await super().accept(records, run=run)
@@ -226,7 +229,7 @@ class MemberLedger(SqliteLedger, SharedLedger):
             numbered[:] = [event if event.seq else replace(event, seq=last + n) for n, event in enumerate(events, 1)]
 
         def publish(_: None) -> None:
-            self._store.publishers |= {event.seq: self._hub for event in numbered}
+            self._store.publishers |= {event.seq: self.hub for event in numbered}
             self.appended(numbered)
 
         self.before, self.then = number, publish
@@ -250,7 +253,7 @@ class MemberLedger(SqliteLedger, SharedLedger):
                 owned=owned.count(hub),
                 took=member.took,
                 took_at=member.took_at,
-                here=hub == self._hub,
+                here=hub == self.hub,
             )
             for hub, member in self._store.members.items()
             if not member.ended
@@ -259,7 +262,7 @@ class MemberLedger(SqliteLedger, SharedLedger):
     async def take_over(self, *, limit: int = 200) -> TakenOver:
         await self.require_writable()
         store = self._store
-        store.end_lapsed(self._hub)
+        store.end_lapsed(self.hub)
         left = {hub for hub, member in store.members.items() if member.ended}  # they write no more
         if left <= store.inherited:  # to look is expensive
             self.require_lease()
@@ -268,7 +271,7 @@ class MemberLedger(SqliteLedger, SharedLedger):
         untold, questions = await self.untold_requests(), await self.questions()
         webhooks, runs = await self.early_webhooks(), await self.runs(limit=10_000)
         records = {outcome.correlation_id: await self.request(outcome.correlation_id) for outcome in unannounced}
-        self.renew()  # from here on nothing waits
+        self.renew(self.hub)  # from here on nothing waits
         requests = [row for row in opened if store.owners.get(row.request.correlation_id) in {None, *left}][:limit]
         ended = [end for end in unannounced if store.owners.get(end.correlation_id) in {None, *left}][:limit]
         going_on = [
@@ -278,11 +281,11 @@ class MemberLedger(SqliteLedger, SharedLedger):
             store.inherited |= left
         taken = {row.request.correlation_id for row in requests}
         mine = taken | {end.correlation_id for end in ended}
-        store.owners |= dict.fromkeys(mine, self._hub)
-        store.runs |= {run.claim.run_id: self._hub for run in going_on}
+        store.owners |= dict.fromkeys(mine, self.hub)
+        store.runs |= {run.claim.run_id: self.hub for run in going_on}
         if taken:
             store.record("taken", hub=self._name, requests=sorted(taken))
-            member = store.members[self._hub]
+            member = store.members[self.hub]
             member.took, member.took_at = member.took + len(taken), store.clock.now()
         waiting = (QuestionState.OPEN, QuestionState.ANSWERED)
         return TakenOver(
@@ -318,7 +321,7 @@ class MemberLedger(SqliteLedger, SharedLedger):
 
     async def journaled(self, *, after_seq: int, limit: int = 1_000) -> tuple[tuple[Event, bool], ...]:
         events = await self.events(after_seq=after_seq, limit=limit)
-        return tuple((event, self._store.publishers.get(event.seq) == self._hub) for event in events)
+        return tuple((event, self._store.publishers.get(event.seq) == self.hub) for event in events)
 
     async def holder(self, agent: str, task_id: str) -> str | None:
         held = (row for row in await self.open_requests() if row.agent == agent and row.task is not None)
