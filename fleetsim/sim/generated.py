@@ -77,6 +77,13 @@ def generated(seed: int) -> tuple[bytes, dict[str, bytes]]:
         over_http = OVER_HTTP.get(agent["dialect"])
         if over_http is not None and bindings.random() < 0.4:
             agent["dialect"] = over_http.name
+    crowd = Random(f"{seed}/{ANY}/crowd")  # apart, so that the rest is that of an even load
+    if crowd.random() < 0.15:
+        # Many requests of one moment wait for a slow disk, each with several writes.
+        at_once = {"burst": crowd.choice((10, 40)), "within": crowd.choice(("0s", "5s"))}
+        values["traffic"][0] |= {"rate": f"{2 * 3_600 / duration_s:.3g}/h", **at_once}
+        slow = {"at": "0s", "lasts": in_words(duration_s), "amount": crowd.choice((0.5, 1, 3, 5))}
+        values.setdefault("weather", []).append({"fault": "slow-disk", **slow})
     several = Random(f"{seed}/{ANY}/hubs")  # apart, so that the rest is that of one hub
     if (hubs := several.choice((1, 1, 1, 2, 3))) > 1:
         values["hubs"] = hubs

@@ -47,9 +47,10 @@ EDIT_SEEN_S = 15.0
 """The hub reads the folder every five seconds; the rest is for a host that sleeps."""
 KEPT_BESIDE = 5
 """How many more entries than requests in flight the hub may have in memory."""
-PER_REQUEST = {"workers": 6, "calls": 2}
+PER_REQUEST = {"workers": 6, "calls": 2, "writes": 4}
 """Workers for one request: its send or stream, polls, a webhook's registration, a write, an answer or a cancel. A hub
-that took many over waits for places to listen and to poll.
+that took many over waits for places to listen and to poll. Writes for one request: its record, the end of one
+question, the next question and its end. While the disk is slow, all of them wait.
 """
 TASK_LIFE_S = LIMITS.task_life_s + 2 * LIMITS.sweep_interval_s
 """How long an agent leaves a task open, and the pauses between two sweeps."""

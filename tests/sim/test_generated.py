@@ -14,6 +14,7 @@ from fleetsim.sim.troubles import KINDS
 
 def test_every_seed_draws_a_scenario_and_always_the_same() -> None:
     faults: set[str] = set()
+    bursts_on_slow_disks: set[tuple[int, float]] = set()
     for seed in range(500):
         text, ceremonies = generated(seed)
         scenario, written = parse_scenario(text, "any")
@@ -23,7 +24,10 @@ def test_every_seed_draws_a_scenario_and_always_the_same() -> None:
         for name, content in ceremonies.items():
             parse_ceremony(load(content, name))
         faults |= {trouble.fault for trouble in scenario.weather}
+        slow = (trouble.how_much for trouble in scenario.weather if trouble.fault == "slow-disk")
+        bursts_on_slow_disks |= {(scenario.traffic[0].burst, seconds) for seconds in slow}
     assert faults == set(KINDS)
+    assert (40, 5.0) in bursts_on_slow_disks
 
 
 @pytest.mark.slow

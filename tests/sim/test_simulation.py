@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 
 from fleetsim.sim.clocks import ClockRate
+from fleetsim.sim.invariants import KEPT_BESIDE
 from fleetsim.sim.quantities import Moment
 from fleetsim.sim.report import Result, report_of
 from fleetsim.sim.scenario import Mix, People
@@ -104,6 +105,21 @@ def test_a_killed_hub_continues_with_its_requests() -> None:
     assert len(starts) == 2
     seqs = [line["event"]["seq"] for line in lines if line["kind"] == "event"]
     assert seqs == sorted(seqs)
+
+
+def test_a_crowd_of_questions_beside_a_slow_disk_keeps_the_bound_of_writes() -> None:
+    text = """
+name: crowd
+duration: 3m
+fleet: {quinn: {skills: {review: {takes: 5s, asks: 1, asksAgain: 1}}}}
+traffic: [{skill: review, rate: 40/h, arrivals: steady, burst: 40, within: 0s}]
+people: {answerAfter: 1s, cancel: 0.5, cancelAfter: 30s}
+weather: [{fault: slow-disk, at: 0s, lasts: 3m, amount: 3}]
+"""
+    lines, _ = run_of(scenario(text))
+    found = report_of(recorded(lines))
+    assert found.result is Result.OK, [v for v in found.verdicts if v.violations]
+    assert max(line["hub"]["writes"] for line in lines if line["kind"] == "kept") > 40 + KEPT_BESIDE
 
 
 def test_unanswered_questions_expire() -> None:
