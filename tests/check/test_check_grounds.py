@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -21,7 +22,7 @@ from fleetsim.check.requirement import Severity
 from fleetsim.check.runner import run_check, select
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConfigError
-from fleetsim.model.extensions import COST, COST_TYPE
+from fleetsim.model.extensions import COST, COST_TYPE, EFFECT_DOMAIN
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.loop import run
 from fleetsim.testbed.network import MemoryNetwork
@@ -211,6 +212,14 @@ async def test_a_skill_that_changes_the_world_must_declare_its_effects() -> None
     assert "echo" in silent.finding("X-02").reason
     declared = await checked_with(Options(mutating=("file_bug",)), "X-02")
     assert declared.finding("X-02").verdict is Verdict.PASS
+
+
+def test_an_extension_under_another_uri_is_no_declaration_as_for_the_hub() -> None:
+    def elsewhere(card: Any) -> Any:
+        return json.loads(json.dumps(card).replace(EFFECT_DOMAIN, EFFECT_DOMAIN.replace("proto-labs", "elsewhere")))
+
+    found = judged(broken("X-02", edit_card(elsewhere)), "X-02")
+    assert found["X-02"].verdict is Verdict.NOT_APPLICABLE
 
 
 @pytest.mark.slow

@@ -45,13 +45,15 @@ async def extensions_are_whole(session: Session) -> None:
         fail_unless(params is None or isinstance(params, dict), "an extension's params are not an object", reply)
 
 
-def _declared(session: Session) -> list[Mapping[str, Any]]:
-    return [mapping(entry) for entry in listed(session.agent.capabilities.get("extensions"))]
+def _declared(session: Session, uri: str) -> Mapping[str, Any] | None:
+    """The card's declaration of an extension by its whole URI, as the hub reads it; None if there is none."""
+    entries = map(mapping, listed(session.agent.capabilities.get("extensions")))
+    return next((entry for entry in entries if entry.get("uri") == uri), None)
 
 
 def _effect_skills(session: Session) -> Mapping[str, Any] | None:
     """The effects of each skill by effect-domain-v1; None if the card does not declare it."""
-    entry = next((e for e in _declared(session) if str(e.get("uri", "")).endswith(EFFECT_DOMAIN[-16:])), None)
+    entry = _declared(session, EFFECT_DOMAIN)
     return None if entry is None else mapping(mapping(entry.get("params")).get("skills"))
 
 
@@ -128,10 +130,6 @@ async def deltas_agree(session: Session) -> None:
     fail_unless(not odd, "a delta that the card does not declare", reply)
 
 
-def _has(session: Session, uri: str) -> bool:
-    return any(str(entry.get("uri", "")).rpartition("/")[2] == uri.rpartition("/")[2] for entry in _declared(session))
-
-
 async def _told(session: Session, name: str, otherwise: str, *kinds: str) -> tuple[Mapping[str, Any], Exchange]:
     """The payload on a task of the skill for it: ``estimate``, ``name`` or a skill with such a tag, else ``otherwise``.
 
@@ -155,7 +153,7 @@ async def _told(session: Session, name: str, otherwise: str, *kinds: str) -> tup
 )
 async def cost_is_told(session: Session) -> None:
     """Run a skill that declares cost; its terminal task carries usage and durationMs, as a data part or in metadata."""
-    not_applicable_unless(_has(session, COST), "the card does not declare cost-v1")
+    not_applicable_unless(_declared(session, COST), "the card does not declare cost-v1")
     cost, reply = await _told(session, "cost", "stream", COST_TYPE, COST)
     fail_unless(mapping(cost.get("usage")), "the cost has no usage", reply)
     took = cost.get("durationMs")
@@ -170,7 +168,7 @@ async def cost_is_told(session: Session) -> None:
 )
 async def confidence_is_a_number(session: Session) -> None:
     """Run a skill that declares confidence and read what its terminal task says of it, in a data part or metadata."""
-    not_applicable_unless(_has(session, CONFIDENCE), "the card does not declare confidence-v1")
+    not_applicable_unless(_declared(session, CONFIDENCE), "the card does not declare confidence-v1")
     confidence, reply = await _told(session, "confidence", "quick", CONFIDENCE_TYPE, CONFIDENCE)
     level = confidence.get("confidence")
     fits = isinstance(level, int | float) and not isinstance(level, bool) and 0 <= level <= 1
