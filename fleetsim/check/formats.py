@@ -159,12 +159,6 @@ def _html_page(report: Report) -> Iterator[str]:
         cells = "".join(f'<td class="n">{counts[verdict]}</td>' for verdict in Verdict)
         yield f"<tr><td>{html_text(name)}</td>{cells}</tr>"
     yield "</table>"
-    if report.missing():
-        yield "<h2>Not tested</h2><table><tr><th>Rows</th><th>Would take</th><th>Why</th></tr>"
-        for m in report.missing():
-            option = f"<code>{html_text(f'{m.option} {m.value}'.rstrip())}</code>" if m.option else ""
-            yield f'<tr><td class="n">{m.count}</td><td>{option}</td><td>{html_text(m.why)}</td></tr>'
-        yield "</table>"
     for severity in Severity:
         if failures := report.failures(severity):
             yield f"<h2>{severity} failed ({len(failures)})</h2>"
@@ -185,6 +179,12 @@ def _html_page(report: Report) -> Iterator[str]:
                 for number, text in enumerate(finding.evidence, 1):
                     yield f"<details open><summary>Evidence {number}</summary><pre>{html_text(text)}</pre></details>"
                 yield "</article>"
+    if report.missing():
+        yield "<h2>Not tested</h2><table><tr><th>Rows</th><th>Would take</th><th>Why</th></tr>"
+        for m in report.missing():
+            option = f"<code>{html_text(f'{m.option} {m.value}'.rstrip())}</code>" if m.option else ""
+            yield f'<tr><td class="n">{m.count}</td><td>{option}</td><td>{html_text(m.why)}</td></tr>'
+        yield "</table>"
     yield from _html_table("Accepted failures", [f for f in report.of(Verdict.FAIL) if f.accepted is not None])
     yield from _html_table("Not tested, row by row", report.of(Verdict.NOT_TESTED))
     yield from _html_table("Not applicable", report.of(Verdict.NOT_APPLICABLE))

@@ -125,13 +125,18 @@ class Report:
         return tuple(sorted(failures, key=lambda finding: list(Severity).index(finding.requirement.severity)))
 
     def passed(self, *, strict: bool = False) -> bool:
-        """Whether every MUST that was tested passed; with ``strict``, every SHOULD too."""
+        """Whether something was tested, and every MUST of it passed; with ``strict``, every SHOULD too."""
         binding = (Severity.MUST, Severity.SHOULD) if strict else (Severity.MUST,)
-        return not self.failures(*binding)
+        return not self.nothing_tested and not self.failures(*binding)
 
     @property
     def tested(self) -> int:
         return len(self.of(Verdict.PASS)) + len(self.of(Verdict.FAIL))
+
+    @property
+    def nothing_tested(self) -> bool:
+        """Whether no row was tested, or nothing but the card of an agent with which fleetsim speaks no dialect."""
+        return not self.tested or not self.dialects
 
     @property
     def could_not_tell(self) -> bool:
@@ -157,7 +162,7 @@ class Report:
     def word(self, *, strict: bool = False) -> str:
         """The verdict in a word. It is INCOMPLETE, not PASSED, with a third of the rows untested, or one row
         lost to a broken connection."""
-        if not self.tested:
+        if self.nothing_tested:
             return "NOTHING TESTED"
         if not self.passed(strict=strict):
             return "FAILED"

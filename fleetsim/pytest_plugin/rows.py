@@ -64,6 +64,8 @@ def run_ahead(session: pytest.Session) -> None:
         hint = f" ({error.hint})" if error.hint else ""
         pytest.exit(f"fleetsim cannot check {url}: {neutralise(str(error) + hint)}", returncode=3)
     session.config.stash[REPORT] = report
+    if not report.dialects:
+        pytest.exit(f"fleetsim tested nothing of {url}: {neutralise(report.note)}", returncode=6)
     if telling is not None:
         speaks = ", ".join(f"{name} at {at}" for name, at in report.endpoints.items())
         telling.write_line(

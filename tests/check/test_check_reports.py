@@ -65,6 +65,17 @@ def test_the_exit_code_follows_the_verdicts(findings: tuple[Finding, ...], stric
     assert exit_code(report(*findings), strict=strict) is code
 
 
+def test_too_small_a_share_of_tested_rows_fails() -> None:
+    assert exit_code(report(PASS, UNTESTED), strict=False, min_tested=50) is Exit.OK
+    assert exit_code(report(PASS, UNTESTED), strict=False, min_tested=51) is Exit.FAILED
+    assert exit_code(report(UNTESTED), strict=False, min_tested=50) is Exit.NOTHING_RAN
+
+
+def test_the_card_alone_of_an_agent_without_a_shared_dialect_is_nothing_tested() -> None:
+    card = replace(report(PASS, UNTESTED), dialects=())
+    assert (exit_code(card, strict=False), card.word(), card.passed()) == (Exit.NOTHING_RAN, "NOTHING TESTED", False)
+
+
 def test_the_totals_name_all_four_verdicts_and_never_count_one_as_another() -> None:
     whole = report(PASS, MUST, SHOULD, UNTESTED, MOOT)
     assert whole.totals() == {"pass": 1, "fail": 2, "not applicable": 1, "not tested": 1}
@@ -188,6 +199,7 @@ def test_html_runs_no_script_fetches_nothing_and_escapes_the_agents_text() -> No
     assert "\x1b" not in page
     assert "\u202e" not in page
     assert page.index("FAILED: 1 passed, 1 failed") < page.index("Totals") < page.index("P-17@0.3")
+    assert page.index("P-17@0.3") < page.index("Not tested")
     assert not {'http-equiv="refresh', "<img", "<link", "src=", "javascript:"} & set(page.split())
 
 

@@ -11,13 +11,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fleetsim.agent import Agent, AgentLimits
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.check.sections import REQUIREMENTS
+from fleetsim.cli.main import Exit
+from tests.broken.build import breaks
 from tests.broken.catalogue import mutant
+from tests.broken.editors import edit_card
 
 pytest_plugins = ("pytester",)
 TOP = Path(__file__).parents[2]
@@ -88,6 +92,17 @@ def test_a_healthy_agent_passes_and_untested_rows_are_skipped_with_their_reason(
     told.assert_outcomes(passed=4, skipped=1)
     told.stdout.fnmatch_lines(["*not tested: no webhook listener*"])
     told.stdout.fnmatch_lines(["fleetsim: reference speaks A2A *"])
+
+
+def test_an_agent_without_a_shared_dialect_ends_pytest(pytester: pytest.Pytester) -> None:
+    def by_grpc(card: dict[str, Any]) -> dict[str, Any]:
+        kept = {name: value for name, value in card.items() if name not in {"url", "additionalInterfaces"}}
+        entries = [{**entry, "protocolBinding": "GRPC"} for entry in card["supportedInterfaces"]]
+        return {**kept, "preferredTransport": "GRPC", "supportedInterfaces": entries}
+
+    with served(breaks(edit_card(by_grpc))(healthy())) as url:
+        told = run(pytester, "--fleetsim-agent", url, "--fleetsim-only", "C-0[1-4]")
+    assert told.ret == Exit.NOTHING_RAN
 
 
 def test_deliveries_are_tested_with_a_listener(pytester: pytest.Pytester, free_port: int) -> None:

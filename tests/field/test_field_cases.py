@@ -199,6 +199,7 @@ async def test_an_agent_with_grpc_alone_gets_no_request_and_every_door_gives_the
         checked = await shell.arun("check", peer.base, "-o", "json")
         findings = json.loads(checked.stdout)["findings"]
         assert "GRPC" in checked.stdout + checked.stderr
+        assert checked.returncode == 6, "nothing was tested"
         assert {row["section"] for row in findings if row["verdict"] == "failed"} <= {"card"}
         (agent,) = (await fleet.admin.get("/health"))["agents"]
         assert (agent["agentName"], agent["health"], agent["failureRate1h"]) == ("rest", "paused", 0.0)

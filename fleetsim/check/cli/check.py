@@ -54,6 +54,13 @@ from fleetsim.wire.dialect import DIALECTS
 @click.option("--baseline", type=click.Path(path_type=Path), help="Accepted failures, each with a reason.")
 @click.option("--write-baseline", type=click.Path(path_type=Path), help="Write today's failures as a baseline.")
 @click.option("--strict", is_flag=True, help="A failed SHOULD fails the check too.")
+@click.option(
+    "--min-tested",
+    type=click.IntRange(0, 100),
+    default=0,
+    metavar="SHARE",
+    help="Fail if fewer than this many percent of the rows that apply were tested.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Another order of the probes, repeatable.")
 @click.option("--jobs", type=click.IntRange(1, 32), default=8, show_default=True, help="Probes at once.")
 @timeout_option("How long to wait for the card, for each reply and for the first event of a stream.", default=30.0)
@@ -91,8 +98,9 @@ def check(common: CommonOptions, /, url: str | None, **options: Any) -> int:
     both is accepted, so the exit code is about the rows that fail at the first alone. Credentials are for both unless
     agents.yaml has others; --rpc-url, --card-url and --app are of the first.
 
-    Exit codes: 0 every MUST that was tested passes, 1 something fails, 2 usage, 3 unreachable or could not tell,
-    4 credentials, 6 nothing was tested.
+    Exit codes: 0 every MUST that was tested passes, 1 something fails or --min-tested is not reached, 2 usage,
+    3 unreachable or could not tell, 4 credentials, 6 nothing was tested: no row, or fleetsim speaks none of the agent's
+    dialects.
     """
     from fleetsim.check.cli import run as check_run
     from fleetsim.check.runner import select

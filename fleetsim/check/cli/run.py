@@ -50,6 +50,7 @@ class CheckPlan:
     baseline: Path | None
     write_baseline: Path | None
     strict: bool
+    min_tested: int
     verbose: bool
     command: str
     file: str
@@ -140,6 +141,7 @@ def _plan(
         baseline=options["baseline"],
         write_baseline=options["write_baseline"],
         strict=options["strict"],
+        min_tested=options["min_tested"],
         verbose=options["verbose"],
         command=command,
         file=file,
@@ -212,7 +214,9 @@ async def _once(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listen
         common.note(f"  next: the same check with --baseline {written} instead of --write-baseline")
     for key in stale(report, accepted):
         common.note(f"the baseline accepts {key}, which passes now")
-    return exit_code(report, strict=plan.strict)
+    if (tested := report.coverage()) < plan.min_tested:
+        common.note(f"{tested} % of what applies was tested; --min-tested demands {plan.min_tested} %")
+    return exit_code(report, strict=plan.strict, min_tested=plan.min_tested)
 
 
 async def _checked(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listener: Listener | None) -> Report:
@@ -236,12 +240,15 @@ async def _checked(common: CommonOptions, plan: CheckPlan, runtime: Runtime, lis
         )
 
 
-def exit_code(report: Report, *, strict: bool) -> Exit:
+def exit_code(report: Report, *, strict: bool, min_tested: int = 0) -> Exit:
+    """The exit status of a check; ``min_tested`` is in percent of the rows that apply."""
+    if report.nothing_tested:
+        return Exit.UNREACHABLE if report.could_not_tell else Exit.NOTHING_RAN
     if not report.passed(strict=strict):
         return Exit.FAILED
     if report.could_not_tell:
         return Exit.UNREACHABLE
-    return Exit.OK if report.tested else Exit.NOTHING_RAN
+    return Exit.FAILED if report.coverage() < min_tested else Exit.OK
 
 
 async def _until_again(common: CommonOptions, seconds: float) -> None:
