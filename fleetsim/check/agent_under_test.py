@@ -398,6 +398,11 @@ class Options:
     rush_s: float = 1.0
     patience_s: float = 30.0
 
+    @property
+    def limit_s(self) -> float:
+        """How long the task of a probe may take to its end."""
+        return min(self.patience_s, self.reply_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:

@@ -15,7 +15,7 @@ from fleetsim.check.agent_under_test import AgentUnderTest, Options
 from fleetsim.check.evidence import Exchange, NotPassed, Verdict, not_tested_unless
 from fleetsim.check.raw_dialect import RawDialect, mapping
 from fleetsim.check.requirement import SECTIONS, Requirement
-from fleetsim.check.session import OLD_STREAM, Session, finished_task, registration
+from fleetsim.check.session import OLD_STREAM, Session, finished_task, registration, slow_task_is_too_long
 from fleetsim.model.call import Operation
 
 NOWHERE = "fleetsim-no-such-task"
@@ -72,6 +72,8 @@ async def check_needs(requirement: Requirement, session: Session) -> None:
     for kind in ("slow", "ask", "fail", "stream"):
         if kind in requirement.needs:
             session.hint(kind)
+    if "end" in requirement.needs and session.has(slow_task_is_too_long):
+        not_tested_unless(not (reason := await too_long(session)), reason)
     if "listener" in requirement.needs:
         place = session.listener.place
     if "push" not in requirement.needs and "listener" not in requirement.needs:
@@ -87,6 +89,16 @@ async def check_needs(requirement: Requirement, session: Session) -> None:
             taken,
         )
         not_tested_unless(taken.granted, f"registering a webhook gave {taken}", taken)
+
+
+async def too_long(session: Session) -> str:
+    """Why rows that wait for the end of a slow task are not tested, timed once; empty if such tasks end in time."""
+    try:
+        goes_on = await session.fixture(slow_task_is_too_long)
+    except NotPassed:  # the rows say why there is no such task
+        return ""
+    limit = f"{session.options.limit_s:g} s"
+    return f"the task takes longer than {limit}; name a shorter one with --skill-slow" if goes_on else ""
 
 
 async def unmet(requirement: Requirement, session: Session, asked: Iterable[Exchange]) -> str:

@@ -72,6 +72,7 @@ NEEDS = {
     "push": "the card offers webhooks, and one can be registered",
     "listener": "a webhook listener the agent may reach (--webhook-listen, and the agent's allow-list)",
     "slow": "a skill that takes a few seconds (--skill-slow)",
+    "end": "a task of that skill which ends in time",
     "ask": "a skill that asks a question (--skill-ask)",
     "fail": "a skill that fails (--skill-fail)",
     "stream": "a skill that answers in pieces (--skill-stream)",

@@ -16,7 +16,7 @@ from fleetsim import __version__
 from fleetsim.check.agent_under_test import PROBE_EXCHANGES, AgentUnderTest, Options, Target, discover
 from fleetsim.check.evidence import TIMEOUTS, Exchange, NotPassed, Timeouts, Verdict, note_timeout
 from fleetsim.check.listener import Listener
-from fleetsim.check.needs import check_needs, unmet
+from fleetsim.check.needs import check_needs, too_long, unmet
 from fleetsim.check.raw_dialect import mapping, version_of
 from fleetsim.check.report import Finding, Report, in_order, marked, sdks
 from fleetsim.check.requirement import ALL, ONCE, PROFILES, SECTIONS, ProbeBatch, Requirement, Severity
@@ -154,7 +154,10 @@ class CheckRun:
             async with gate:
                 return await self._probe(requirement, name)
 
+        timed = {name for requirement, name in batch if "end" in requirement.needs}
         async with asyncio.TaskGroup() as group:
+            for name in timed:
+                group.create_task(too_long(self._sessions[name]), name=f"time the slow skill {name}")
             working = [
                 group.create_task(one(requirement, name), name=f"{requirement.id} {name}")
                 for requirement, name in slow_first
@@ -167,6 +170,8 @@ class CheckRun:
             if settled or self._jobs == 1:
                 await settle(self._sessions[other], asked)
                 asked.clear()
+        if "end" in requirement.needs:
+            await too_long(self._sessions[name])
         return await self._probe(requirement, name)
 
     async def _again(self, findings: list[Finding]) -> list[Finding]:
@@ -235,7 +240,10 @@ class CheckRun:
         try:
             async with asyncio.timeout(limit_s):
                 await probe(session)
-        except NotPassed:
+        except NotPassed as found:
+            waited = "end" in requirement.needs and found.verdict in {Verdict.FAIL, Verdict.NOT_TESTED}
+            if waited and (reason := await too_long(session)):
+                raise NotPassed(Verdict.NOT_TESTED, reason) from None
             raise
         except TimeoutError:
             note_timeout()

@@ -28,7 +28,7 @@ from fleetsim.check.listener import Listener, WebhookAddress, tells_the_end
 from fleetsim.check.raw_dialect import mapping
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConnectionLost, FleetsimError, Unreachable
-from fleetsim.model.task import TERMINAL
+from fleetsim.model.task import TERMINAL, TaskState
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request, SseEvent
 from fleetsim.runtime.sse import StreamLimits, read_events
 
@@ -95,6 +95,10 @@ class Session:
         if isinstance(made, NotPassed):
             raise made
         return cast(T, made)
+
+    def has(self, make: Callable[[Session], Awaitable[Any]]) -> bool:
+        """Whether the fixture has been made, or could not be made."""
+        return make in self._fixtures
 
     def forget_late_fixtures(self) -> None:
         """Drop the fixtures that timed out, so that they are made again."""
@@ -451,6 +455,29 @@ async def finished_task(session: Session) -> tuple[str, Exchange]:
 async def quick_stream(session: Session) -> Exchange:
     """A whole stream of a quick task."""
     return await _whole_stream(session, session.quick())
+
+
+async def slow_stream(session: Session) -> tuple[Exchange, list[Exchange]]:
+    """A whole stream of the slow skill, and two streams that joined its task while it ran."""
+
+    async def follow(task_id: str) -> Exchange:
+        async with session.stream(Operation.SUBSCRIBE, session.dialect.by_id(task_id)) as stream:
+            return await stream.drain(STREAM_S)
+
+    async with session.streaming(session.hint("slow")) as first:
+        frame = await first.next(5)
+        named = session.dialect.task_id(*session.dialect.event(frame.result)) if frame else None
+        async with asyncio.TaskGroup() as group:
+            others = [group.create_task(follow(named)) for _ in range(2)] if isinstance(named, str) else []
+            own = await first.drain(STREAM_S)
+    return own, [other.result() for other in others]
+
+
+async def slow_task_is_too_long(session: Session) -> bool:
+    """Whether a task of the slow skill still works after ``limit_s``."""
+    task_id, _ = await session.begin(session.hint("slow"))
+    state = session.state(await session.until(task_id, seconds=session.options.limit_s))
+    return state in {TaskState.SUBMITTED, TaskState.WORKING}
 
 
 async def stream_in_pieces(session: Session) -> Exchange:

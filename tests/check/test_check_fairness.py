@@ -170,6 +170,17 @@ async def test_a_slow_skill_that_ends_before_the_cancel_leaves_cancelling_untest
     assert "name a slower one" in report.findings[0].reason
 
 
+@pytest.mark.slow
+async def test_rows_that_wait_for_a_slow_task_are_not_tested_if_it_takes_too_long() -> None:
+    rows = ("S-1*", "S-2[25]", "T-05", "T-08", "P-04", "P-1[56]", "P-24", "P-3*", "R-04", "L-07")
+    report, _ = await checked(as_it_is, *rows, hints={"slow": Hint("slow", "45")})
+    assert {f.key: f.reason for f in report.of(Verdict.FAIL)} == {}
+    waiting = [f for f in report.findings if "end" in f.requirement.needs]
+    assert {f.verdict for f in waiting} == {Verdict.NOT_TESTED, Verdict.NOT_APPLICABLE}
+    assert {f.reason.rpartition(" ")[2] for f in waiting if f.verdict is Verdict.NOT_TESTED} == {"--skill-slow"}
+    assert report.finding("T-08", "1.0").verdict is report.finding("P-16", "1.0").verdict is Verdict.PASS
+
+
 async def test_a_refused_cancel_of_a_running_task_fails() -> None:
     def stubborn(asked: Any, answer: Answer) -> Answer:
         if method(asked) not in {"tasks/cancel", "CancelTask"}:

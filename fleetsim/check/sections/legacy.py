@@ -130,7 +130,7 @@ async def private_is_refused(session: Session) -> None:
     V01,
     source=f"{SERVER_GUIDE}, step 5.2",
     remedy="POST {taskId, eventType, status, timestamp}.",
-    needs=("push", "listener", "slow"),
+    needs=("push", "listener", "slow", "end"),
 )
 async def legacy_webhook(session: Session) -> None:
     """Run a task with a registered webhook and read the bodies."""

@@ -14,6 +14,7 @@ from fleetsim.check.raw_dialect import mapping, url_parts
 from fleetsim.check.requirement import BUILD_GUIDE, V03, V10, must, should
 from fleetsim.check.session import Session, finished_task, register, registered, registration
 from fleetsim.model.call import Operation
+from fleetsim.model.task import TERMINAL
 
 MANY = 30
 SSRF = f"{BUILD_GUIDE}, hardening 4 'SSRF guard'; reference reliability T-20, T-21"
@@ -101,7 +102,7 @@ async def list_shows_it(session: Session) -> None:
     "P-04: A deleted webhook is gone",
     source=f"{BUILD_GUIDE}, 'The endpoint surface'; A2A 0.3 §7.8, 1.0 §3.1.10",
     remedy="Remove the config from the live record.",
-    needs=("push", "listener", "slow"),
+    needs=("push", "listener", "slow", "end"),
     lasts_s=6,
 )
 async def delete_removes_it(session: Session) -> None:
@@ -114,7 +115,8 @@ async def delete_removes_it(session: Session) -> None:
     read = await _call(session, Operation.PUSH_LIST, task_id)
     left = [config.get("url") for config in webhook_configs(session, read.result) or []]
     fail_unless(hook.url not in left, "the deleted webhook is still listed", gone, read)
-    await session.until(task_id)
+    ended = await session.until(task_id)
+    not_tested_unless(session.state(ended) in TERMINAL, f"the task this leans on did not end: {ended}", ended)
     late = await hook.until(tells_the_end, 2)
     fail_unless(late is None, "the deleted webhook was still called", gone, *([late] if late else []))
 

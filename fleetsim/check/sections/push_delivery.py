@@ -25,17 +25,24 @@ RETRY_S = 6.0
 """Every agent with retries repeats a refused delivery within this time."""
 
 
+async def slow_webhook(session: Session) -> tuple[str, WebhookAddress, Exchange]:
+    """A task of the slow skill with an inline webhook, until its end was delivered or the time was over."""
+    hook = session.hook()
+    task_id, reply = await session.begin(session.hint("slow"), push=session.dialect.hook(hook.url))
+    await hook.until(tells_the_end, session.options.limit_s)
+    return task_id, hook, reply
+
+
 @must(
     "P-15: The end of a task is delivered",
     source=f"{PUSH}; {BUILD_GUIDE}, checklist 'Transport & lifecycle'",
     remedy="Notify on every terminal transition.",
-    needs=("push", "listener", "slow"),
+    needs=("push", "listener", "slow", "end"),
 )
 async def end_is_delivered(session: Session) -> None:
-    """Register on a running task and wait for the terminal webhook."""
-    hook = session.hook()
-    task_id, reply = await session.begin(session.hint("slow"), push=session.dialect.hook(hook.url))
-    arrival = await hook.until(tells_the_end, session.options.patience_s)
+    """Send to the slow skill with a webhook, and wait for the terminal one."""
+    task_id, hook, reply = await session.fixture(slow_webhook)
+    arrival = next(filter(tells_the_end, hook.arrivals), None)
     read = await session.get(task_id)
     arrival = fail_unless(arrival, f"no terminal webhook came; the task is {session.state(read)}", reply, read)
     same = state_of(arrival) == session.state(read)
@@ -58,9 +65,7 @@ async def send_with_webhook(
 )
 async def working_is_delivered(session: Session) -> None:
     """Register inline with the send and look for a webhook before the terminal one."""
-    hook = session.hook()
-    reply = await send_with_webhook(session, session.hint("slow"), hook)
-    await hook.until(tells_the_end, session.options.patience_s)
+    _, hook, reply = await session.fixture(slow_webhook)
     not_tested_unless(hook.arrivals, "no webhook came at all", reply)
     fail_unless(any(state_of(a) == "working" for a in hook.arrivals), "working was not delivered", *hook.arrivals[:2])
 
@@ -109,7 +114,7 @@ async def failure_is_delivered(session: Session) -> None:
     source=f"{BUILD_GUIDE}, hardening 5 and checklist 'Task store hygiene'",
     remedy="Look the task's webhooks up at each delivery; do not keep those of the send.",
     incident="Configs closed over at submit time: later registrations did nothing",
-    needs=("push", "listener", "slow"),
+    needs=("push", "listener", "slow", "end"),
 )
 async def live_record(session: Session) -> None:
     """Send without one, register while it runs, and wait for the terminal webhook."""
@@ -206,14 +211,13 @@ async def no_redirects(session: Session) -> None:
     "P-31: Webhooks come in the order of the states",
     source=PUSH,
     remedy="Send webhooks to one address one after the other.",
-    needs=("push", "listener", "slow"),
+    needs=("push", "listener", "slow", "end"),
     lasts_s=14,
 )
 async def in_order(session: Session) -> None:
     """No state may be delivered after the terminal one."""
-    hook = session.hook()
-    reply = await send_with_webhook(session, session.hint("slow"), hook)
-    not_tested_unless(await hook.until(tells_the_end, session.options.patience_s), "no terminal webhook came", reply)
+    _, hook, reply = await session.fixture(slow_webhook)
+    not_tested_unless(any(map(tells_the_end, hook.arrivals)), "no terminal webhook came", reply)
     await asyncio.sleep(2)
     states = [state_of(arrival) for arrival in hook.arrivals if state_of(arrival)]
     first = next(place for place, state in enumerate(states) if state in TERMINAL)
@@ -281,7 +285,7 @@ async def backs_off(session: Session) -> None:
     "P-36: Every registered webhook is called",
     source="A2A 0.3 §7.5, 1.0 §3.1.7",
     remedy="Keep a list of configs.",
-    needs=("push", "listener", "slow"),
+    needs=("push", "listener", "slow", "end"),
 )
 async def every_one_is_called(session: Session) -> None:
     """Register two under different ids; both must receive the end."""
@@ -456,7 +460,7 @@ async def end_carries_the_list(session: Session) -> None:
     "P-30: A re-registered webhook is used with its new token",
     source=f"{BUILD_GUIDE}, hardening 5 and checklist 'Task store hygiene'",
     remedy="Look the task's webhooks up at each delivery; do not keep those of the send.",
-    needs=("push", "listener", "slow"),
+    needs=("push", "listener", "slow", "end"),
 )
 async def new_token_counts(session: Session) -> None:
     """Register twice under one id with different tokens while the task runs: the end comes with the second."""

@@ -8,7 +8,7 @@ from typing import Any
 from fleetsim.check.evidence import Exchange, fail_unless, not_applicable_unless, not_tested_unless, written
 from fleetsim.check.raw_dialect import RawDialect, mapping
 from fleetsim.check.requirement import BUILD_GUIDE, ONCE, may
-from fleetsim.check.session import Session
+from fleetsim.check.session import STREAM_S, Session
 from fleetsim.model.call import Operation
 from fleetsim.model.task import INTERRUPTED, TERMINAL
 from fleetsim.wire.rest import read_error
@@ -101,7 +101,7 @@ async def get(session: Session) -> None:
     ONCE,
     source=ALIASES,
     remedy="Serve the same events as resubscribe, without the envelope.",
-    needs=("aliases", "streaming", "slow"),
+    needs=("aliases", "streaming", "slow", "end"),
 )
 async def subscribe(session: Session) -> None:
     """GET while the task runs: plain SSE events. Optional: not applicable where the path is 404."""
@@ -109,7 +109,7 @@ async def subscribe(session: Session) -> None:
     async with session.reading("GET", _url(session, f"/tasks/{task_id}:subscribe")) as stream:
         _exists(stream.exchange, f"{task_id}:subscribe")
         fail_unless(stream.is_stream, f"GET /tasks/ID:subscribe gave {stream.exchange}", stream.exchange)
-        reply = await stream.drain(20)
+        reply = await stream.drain(STREAM_S)
     not_tested_unless(reply.frames, "the stream had no events", reply)
     for frame in reply.frames:
         fail_unless("jsonrpc" not in mapping(frame.value), "an event has a JSON-RPC envelope", reply)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ from fleetsim.check.evidence import Exchange, fail_unless, fail_unless_error, no
 from fleetsim.check.raw_dialect import mapping, message_text
 from fleetsim.check.requirement import BUILD_GUIDE, V03, V10, must, should
 from fleetsim.check.sections.streams import fold
-from fleetsim.check.session import Session, finished_task
+from fleetsim.check.session import Session, finished_task, slow_stream
 from fleetsim.model.call import Operation
 from fleetsim.model.task import TERMINAL
 
@@ -38,7 +37,7 @@ async def dropped_stream(session: Session) -> tuple[str, Exchange]:
     source=f"{SSE}; {BUILD_GUIDE}, hardening 6",
     remedy="Run the work in a background task that no response owns; the stream only reads its events.",
     incident="a2a-sdk 0.2.16 dies with its client",
-    needs=("streaming", "slow"),
+    needs=("streaming", "slow", "end"),
 )
 async def work_goes_on(session: Session) -> None:
     """Stream from the slow skill, drop the connection after the first event, and get the task: it must complete."""
@@ -60,7 +59,7 @@ async def rejoined_stream(session: Session) -> tuple[Exchange, Exchange]:
     "S-15: A dropped stream can be rejoined while the task runs",
     source=f"{BUILD_GUIDE}, checklist 'Transport & lifecycle'",
     remedy="Serve resubscribe from the same store as the stream.",
-    needs=("streaming", "slow"),
+    needs=("streaming", "slow", "end"),
 )
 async def can_be_rejoined(session: Session) -> None:
     """Drop a stream of the slow skill, resubscribe, and read to the end."""
@@ -204,22 +203,13 @@ async def finished_ends(session: Session) -> None:
     "S-22: All readers of a task see it end",
     source="A2A 1.0 §3.5.2; seed: implement-a2a-server, step 4.2",
     remedy="Send each event to every reader; readers must not share one queue.",
-    needs=("streaming", "slow"),
+    needs=("streaming", "slow", "end"),
 )
 async def all_readers_see_the_end(session: Session) -> None:
     """Rejoin twice while the task runs; both must see the terminal event."""
-    async with session.stream(Operation.STREAM, session.params(session.hint("slow"))) as first:
-        not_tested_unless(first.is_stream and await first.next(5), f"a stream gave {first.exchange}", first.exchange)
-        task_id = first.task_id()
-
-        async def follow() -> Exchange:
-            async with session.stream(Operation.SUBSCRIBE, session.dialect.by_id(task_id)) as stream:
-                return await stream.drain(REJOIN_S)
-
-        async with asyncio.TaskGroup() as group:
-            others = [group.create_task(follow()) for _ in range(2)]
-            own = await first.drain(REJOIN_S)
-    for reply in (own, *(other.result() for other in others)):
+    own, others = await session.fixture(slow_stream)
+    not_tested_unless(others, f"the stream this leans on gave {own}", own)
+    for reply in (own, *others):
         not_tested_unless(reply.error is None, f"rejoining a running task gave {reply}", reply)
         last = session.dialect.event(reply.frames[-1].result)[1] if reply.frames else {}
         fail_unless(session.dialect.state(last) in TERMINAL, "one of three readers did not see the end", reply)

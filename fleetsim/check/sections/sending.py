@@ -101,7 +101,7 @@ async def immediately(session: Session) -> None:
     V10,
     source="A2A 1.0 §3.2.2",
     remedy="Wait for a terminal or interrupted state, bounded, before answering.",
-    needs=("slow",),
+    needs=("slow", "end"),
 )
 async def waits(session: Session) -> None:
     """Send to the slow skill without it; the answer is terminal or waits for input."""

@@ -10,7 +10,15 @@ from fleetsim.check.agent_under_test import DEFAULT_TEXTS, Hint
 from fleetsim.check.evidence import Exchange, Frame, fail_unless, not_tested_unless
 from fleetsim.check.raw_dialect import KINDS, among, answer_text, listed, mapping, snake_keys, texts
 from fleetsim.check.requirement import BUILD_GUIDE, V03, V10, must, should
-from fleetsim.check.session import STREAM_S, Session, all_streams, longest_stream, quick_stream, stream_in_pieces
+from fleetsim.check.session import (
+    STREAM_S,
+    Session,
+    all_streams,
+    longest_stream,
+    quick_stream,
+    slow_stream,
+    stream_in_pieces,
+)
 from fleetsim.model.call import Operation
 from fleetsim.model.task import INTERRUPTED, TERMINAL
 
@@ -353,8 +361,7 @@ async def question_ends_the_stream(session: Session) -> None:
 )
 async def events_come_early(session: Session) -> None:
     """The first event of the slow skill's stream must come within 2 s, well before the last."""
-    async with session.streaming(session.hint("slow")) as stream:
-        reply = await stream.drain(STREAM_S)
+    reply, _ = await session.fixture(slow_stream)
     not_tested_unless(reply.frames, "the stream had no events", reply)
     first, last = reply.frames[0].at - reply.began, reply.frames[-1].at - reply.began
     fail_unless(first <= 2, f"the first event came after {first:.1f} s", reply)
