@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -68,6 +69,14 @@ class Server:
     def stop(self, mode: str = "fast") -> None:
         """Stop it: ``fast`` ends sessions, ``immediate`` is a crash."""
         self._run("pg_ctl", "--pgdata", str(self.data), "--wait", "--mode", mode, "stop")
+
+    def replace(self, data: Path) -> None:
+        """Put a copy of the stopped cluster's folder in its place."""
+        shutil.rmtree(self.data)
+        shutil.copytree(data, self.data)
+        if self._user is not None:
+            for path in (self.data, *self.data.rglob("*")):
+                os.chown(path, self._user, self._user)
 
     def close(self) -> None:
         if (self.data / "postmaster.pid").exists():

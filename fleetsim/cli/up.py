@@ -116,7 +116,8 @@ async def _postgres(
         raise place.keys_damaged() from None
     if state.adopt(keys.api_key):
         common.note(f"this hub uses the fleet's API key, which replaces the one in {state.key_path}")
-    return open_shared(place, limits=settings.keep.limits, name=name, lease_s=settings.lease_s), keys
+    limits, processes = settings.keep.limits, state.processes(runtime.ids)
+    return open_shared(place, limits=limits, name=name, lease_s=settings.lease_s, processes=processes), keys
 
 
 async def _up(

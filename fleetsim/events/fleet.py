@@ -329,6 +329,7 @@ class HubLeaseLost(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "hub.lease_lost"
     level: Level = Level.WARN
     dropped: int
+    reason: str = ""
 
 
 class HubStopping(Event, frozen=True, kw_only=True):

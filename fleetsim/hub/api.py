@@ -116,7 +116,7 @@ class Api:
         return await self.alive(request)
 
     async def ready(self, _: Request) -> Response:
-        """Whether the hub accepts work now. This tests a write to the ledger, as each request needs one."""
+        """Whether the hub accepts work now. This writes to the ledger and reads from it, as each request does."""
         reason = ""
         if not self._hub.running:
             reason = "the hub starts or stops"
@@ -126,8 +126,10 @@ class Api:
             try:
                 async with asyncio.timeout(READY_S):
                     await self._hub.ledger.require_writable()
-            except (NotAccepting, TimeoutError):
-                reason = "the ledger takes no writes"
+            except NotAccepting as error:
+                reason = str(error)
+            except TimeoutError:
+                reason = f"the ledger did not answer within {READY_S:g} s"
         if reason:
             return bare(LivenessReport(status="unready", reason=reason), 503)
         return bare(LivenessReport(status="ready"))

@@ -536,10 +536,10 @@ class Hub:
             log.warning("the ledger takes writes again")
             self.events.publish(StorageRecovered())
 
-    def lease_lost(self) -> None:
+    def lease_lost(self, why: str) -> None:
         """Another hub has taken over this hub's requests."""
         if self.members is not None:
-            self.members.rejoin_soon()
+            self.members.rejoin_soon(why)
 
     def ledger_failed(self, error: LedgerBroken) -> None:
         """The ledger is damaged or failed unexpectedly: accept no work, record no outcome, and let the owner stop the

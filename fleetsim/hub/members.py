@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 from fleetsim.api.health import HubMember
@@ -116,21 +116,25 @@ class Membership:
         while True:
             if loop.time() >= look_at:
                 kinds, look_at = kinds | {"events", "messages"}, loop.time() + LOOK_S
-            try:
-                if "events" in kinds:
-                    await self._read_events()
-                if "messages" in kinds:
-                    await self._take_messages()
-                if "hubs" in kinds or loop.time() >= self._renew_at:
-                    await self.take_over()
-                    await self._take_messages()
-                if "messages" in kinds:  # also calls about tasks that were adopted just now
-                    await self._hub.a2a.take_calls()
-            except NotAccepting as error:
-                log.debug("the other hubs cannot be followed: %s", error)
-                await asyncio.sleep(LOOK_S)
-            except Exception:  # the hub must not lose its lease by one wrong row
-                log.exception("the other hubs could not be followed")
+            steps: list[Callable[[], Awaitable[None]]] = []
+            if "hubs" in kinds or loop.time() >= self._renew_at:
+                steps.append(self.take_over)  # first, and alone: no failed read may cost the lease
+                kinds |= {"messages"}
+            if "events" in kinds:
+                steps.append(self._read_events)
+            if "messages" in kinds:
+                steps += (self._take_messages, self._hub.a2a.take_calls)  # also calls about tasks adopted just now
+            failed = False
+            for step in steps:
+                try:
+                    await step()
+                except NotAccepting as error:
+                    failed = True
+                    log.debug("the other hubs cannot be followed: %s", error)
+                except Exception:  # the hub must not lose its lease by one wrong row
+                    failed = True
+                    log.exception("the other hubs could not be followed")
+            if failed:
                 await asyncio.sleep(LOOK_S)
             kinds = await self._ledger.changed(max(0.0, min(look_at, self._renew_at) - loop.time()))
 
@@ -224,11 +228,11 @@ class Membership:
         lapses_at = asyncio.get_running_loop().time() + max(0.1, left_s + 0.05)
         self._renew_at = min(self._renew_at, lapses_at)
 
-    def rejoin_soon(self) -> None:
+    def rejoin_soon(self, why: str) -> None:
         """This hub lost its lease: drop its requests, which other hubs own, and join again."""
-        self._workers.start(self._rejoin(), name="rejoin")
+        self._workers.start(self._rejoin(why), name="rejoin")
 
-    async def _rejoin(self) -> None:
+    async def _rejoin(self, why: str) -> None:
         hub = self._hub
         hub.dispatcher.accepting = False
         await hub.hitl.drop_all()
@@ -238,7 +242,7 @@ class Membership:
         hub.a2a.drop_all()
         if hub.journal is not None:  # last: a request that is dropped may still receive a reply, and move
             self._events.forgo(hub.journal.forgo())
-        log.warning("this hub lost its lease, and dropped %d requests: another hub has taken over", dropped)
+        log.warning("this hub dropped its %d requests, and joins the fleet again: %s", dropped, why)
         while True:
             try:
                 await self._ledger.rejoin()
@@ -247,5 +251,5 @@ class Membership:
                 log.debug("the fleet cannot be joined: %s", error)
                 await asyncio.sleep(LOOK_S)
         hub.dispatcher.accepting = hub.running
-        self._events.publish(HubLeaseLost(dropped=dropped))
+        self._events.publish(HubLeaseLost(dropped=dropped, reason=why))
         self._renew_at = 0.0

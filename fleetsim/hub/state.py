@@ -24,6 +24,7 @@ from fleetsim.runtime.ports import Ids, Runtime
 log = logging.getLogger(__name__)
 
 API_KEY_FILE = "api-key"
+PROCESSES_FILE = "processes"
 CALLBACK_KEYS_FILE = "callback-keys.json"
 HUB_FILE = "hub.json"
 DEMO_FILES = ("demo-", ".json")
@@ -118,6 +119,17 @@ class StateDir:
             )
         epoch, callback = self._callback_keys(ids)
         return HubKeys(api_key=api_key, callback=callback, epoch=epoch, proof=ids.secret())
+
+    def processes(self, ids: Ids) -> tuple[str, ...]:
+        """Random ids of this hub's last processes, with a new one for this process at the end.
+
+        A clone of the directory has the earlier ones only.
+        """
+        path = self.path / PROCESSES_FILE
+        known = _read(path).split() if path.exists() else []
+        processes = (*known[-7:], ids.secret()[:16])
+        self._write(PROCESSES_FILE, " ".join(processes))
+        return processes
 
     def adopt(self, api_key: str) -> bool:
         """Replace the API key by the fleet's, so that verbs on this machine find it; True if it was another one."""

@@ -58,7 +58,7 @@ class StorageListener(Protocol):
     def ledger_refused(self, reason: str, /) -> None:
         """The storage takes no writes, for this reason, or takes them again ("")."""
 
-    def lease_lost(self) -> None:
+    def lease_lost(self, why: str) -> None:
         """Another hub has taken over: every request of this hub must be dropped, before ``SharedLedger.rejoin``."""
 
 
@@ -93,7 +93,7 @@ class Ledger(Protocol):
         """
 
     async def require_writable(self) -> None:
-        """Write, and change no row. Raises NotAccepting if a request could not be recorded now."""
+        """Write and read as a request does, and change no row. Raises NotAccepting if one could not be recorded now."""
 
     # -- writes
 

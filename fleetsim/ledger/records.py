@@ -45,11 +45,22 @@ class HubTooOld(LedgerBroken, ConfigError):
     """A newer fleetsim has changed the shared ledger so that this one may not write it. The hub ends."""
 
 
+class NameTaken(LedgerBroken, ConfigError):
+    """Another hub with the same name, as on a cloned machine, is a member of the fleet. This one ends."""
+
+
 class LeaseLost(NotAccepting):
     """Another hub has taken over the requests of this one, whose writes are refused until it joins again."""
 
+    def __init__(self, why: str = "another hub has taken over this hub's requests") -> None:
+        super().__init__(why, hint="try again in a moment")
+
+
+class DatabaseBehind(LeaseLost):
+    """The shared ledger lacks writes that this hub confirmed, as after a fail-over to an asynchronous standby."""
+
     def __init__(self) -> None:
-        super().__init__("another hub has taken over this hub's requests", hint="try again in a moment")
+        super().__init__("PostgreSQL went back to an earlier state: requests that were accepted may be missing")
 
 
 class RequestNote(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -23,11 +23,13 @@ def _driver() -> Iterator[None]:
         raise ConfigError("the driver of PostgreSQL is missing", hint="pip install 'fleetsim[pg]'") from None
 
 
-def open_shared(place: Place, *, limits: LedgerLimits, name: str, lease_s: float) -> SharedLedger:
+def open_shared(
+    place: Place, *, limits: LedgerLimits, name: str, lease_s: float, processes: Sequence[str]
+) -> SharedLedger:
     """The ledger at ``place``, still closed; see ``open_postgres``. Raises ConfigError."""
     with _driver():
         from fleetsim.ledger.postgres.ledger import open_postgres
-    return open_postgres(place, limits=limits, name=name, lease_s=lease_s)
+    return open_postgres(place, limits=limits, name=name, lease_s=lease_s, processes=processes)
 
 
 async def shared_keys(place: Place, mine: str, *, hub: str, env: Mapping[str, str], files: Files) -> str:

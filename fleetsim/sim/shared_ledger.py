@@ -165,7 +165,7 @@ class MemberLedger(SqliteLedger, SharedLedger):
         if member.ended:
             if hub == self.hub and not self._is_lost and self._listener is not None:
                 self._is_lost = True
-                self._listener.lease_lost()
+                self._listener.lease_lost("another hub has taken over")
             raise LeaseLost
         member.renewed_s = self._renewed_s = self._store.clock.monotonic()
 

@@ -272,6 +272,27 @@ async def test_a_hub_that_lost_its_lease_drops_its_requests_and_joins_again(serv
         assert await fleet.outcomes() == 2
 
 
+async def test_hubs_renew_their_leases_while_no_connection_for_reads_is_free(server: Server) -> None:
+    async with pair(server, "no_readers", lease_s=2.0) as fleet:
+        living = "SELECT array_agg(hub ORDER BY hub) FROM hubs WHERE ended_at IS NULL"
+        before, now = await fleet.database.fetchval(living), await fleet.database.fetchval("SELECT clock_timestamp()")
+        other = await asyncpg.connect(server.url().replace("/postgres?", "/template1?").partition("?")[0])
+        await other.execute("ALTER DATABASE postgres ALLOW_CONNECTIONS false")
+        try:
+            await fleet.database.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'fleetsim'"
+                " AND query LIKE 'SELECT%' AND query NOT LIKE '%set_config%'"
+            )
+            lapsed = "SELECT min(renewed_at) > $1::timestamptz + interval '4 s' FROM hubs WHERE ended_at IS NULL"
+            await fleet.until(lambda: fleet.database.fetchval(lapsed, now))
+        finally:
+            await other.execute("ALTER DATABASE postgres ALLOW_CONNECTIONS true")
+            await other.close()
+        assert await fleet.database.fetchval(living) == before
+        (cid,) = await fleet.remote[0].submit({"text": "hi", "skill": "echo"})
+        assert (await fleet.ended(1, cid))["text"] == "you said hi"
+
+
 async def test_a_hub_whose_lease_lapses_while_it_starts_joins_again(server: Server) -> None:
     place = Place.read(server.url("slow_start"), password=True)
     async with running_runtime(seed=1) as runtime, agent_of([], ()).serving() as url:

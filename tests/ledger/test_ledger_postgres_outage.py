@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import asyncpg
 import pytest
 from msgspec.structs import replace
 
-from fleetsim.ledger import LeaseLost, Ledger, LedgerLimits, MessageKind, PassedMessage
+from fleetsim.cli.main import Exit, exit_for
+from fleetsim.ledger import LeaseLost, Ledger, LedgerBroken, LedgerLimits, MessageKind, PassedMessage
 from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.ledger import open_postgres
 from fleetsim.ledger.postgres.storage import refused
+from fleetsim.ledger.records import NameTaken
 from fleetsim.model.errors import ConfigError, NotAccepting
 from tests.ledger.ledgers import answer, at, event, outcome, question, record, run
 from tests.postgres import Server
@@ -155,6 +162,116 @@ async def test_writes_to_a_silent_server_are_refused_within_a_part_of_the_lease_
                 await until_writable(ledger)
             assert await ledger.accept([record("after")])
             assert await ledger.request("w-0") is None
+
+
+async def test_a_database_that_went_back_ends_the_membership_and_no_event_number_is_given_twice(
+    server: Server, tmp_path: Path
+) -> None:
+    place, listener = Place.read(server.url(), password=True), LostLeases()
+    async with open_postgres(place, name="hub") as ledger:
+        ledger.report_to(listener)
+        await ledger.accept([record("old")])
+        await asyncio.to_thread(server.stop)
+        shutil.copytree(server.data, tmp_path / "earlier")
+        await asyncio.to_thread(server.start)
+        await until_writable(ledger)
+        await ledger.accept([record("new")])
+        await ledger.append([event(0), event(0)])
+        assert [seen.seq for seen in await ledger.events()] == [1, 2]
+        await asyncio.to_thread(server.stop)
+        server.replace(tmp_path / "earlier")
+        await asyncio.to_thread(server.start)
+        async with asyncio.timeout(20):
+            while not listener.reasons:
+                with suppress(NotAccepting):
+                    await ledger.require_writable()
+                await asyncio.sleep(0.05)
+        with pytest.raises(LeaseLost):
+            await ledger.require_writable()
+        assert ledger.refusal
+        await ledger.rejoin()
+        assert await ledger.request("new") is None
+        assert [one.request.correlation_id for one in (await ledger.take_over()).requests] == ["old"]
+        await ledger.append([event(0)])
+        assert [seen.seq for seen in await ledger.events()] == [3]
+        assert not ledger.refusal
+
+
+async def refusal_of(ledger: Ledger) -> NotAccepting | None:
+    """The error of one probe."""
+    try:
+        await ledger.require_writable()
+    except NotAccepting as error:
+        return error
+    return None
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A file system of two megabytes, into which the server may write."""
+    with tempfile.TemporaryDirectory(prefix="fleetsim-postgres-") as name:
+        os.chmod(name, 0o711)
+        disk = Path(name) / "small"
+        disk.mkdir()
+        options = "size=2m,uid=65534,mode=700"
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", disk], check=False).returncode:
+            pytest.skip("this user may not mount a file system")
+        yield disk
+        subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+async def test_a_hub_is_not_writable_once_its_tables_have_no_room(server: Server, small_disk: Path) -> None:
+    place = Place.read(server.url(), password=True)
+    async with open_postgres(place) as ledger:
+        database = await asyncpg.connect(place.dsn, server_settings={"search_path": place.schema})
+        await database.execute(f"CREATE TABLESPACE small LOCATION '{small_disk}'")
+        await database.execute("ALTER TABLE requests SET TABLESPACE small")
+        await database.close()
+        await ledger.require_writable()
+        with suppress(OSError), (small_disk / "rest").open("wb", buffering=0) as file:
+            while file.write(b"x" * 4_096):
+                pass
+        probes = [await refusal_of(ledger) for _ in range(3)]  # dead rows of the first leave room until then
+        assert "disk is full" in str(probes[-1])
+        (small_disk / "rest").unlink()
+        await ledger.require_writable()
+
+
+class LostLeases:
+    """Collects the reasons for which a hub lost its lease."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def ledger_failed(self, error: LedgerBroken) -> None: ...
+
+    def ledger_refused(self, reason: str) -> None: ...
+
+    def lease_lost(self, why: str) -> None:
+        self.reasons.append(why)
+
+
+async def test_another_hub_of_the_same_name_is_refused_and_an_earlier_process_is_replaced(server: Server) -> None:
+    place = Place.read(server.url(), password=True)
+    async with open_postgres(place, name="cloned", processes=("image", "first")) as first:
+        await first.accept([record("c-1")])
+        for _ in range(2):
+            with pytest.raises(NameTaken) as refused:
+                await open_postgres(place, name="cloned", processes=("image", "other")).__aenter__()
+            assert exit_for(refused.value) is Exit.USAGE
+        assert len(await first.members()) == 1
+        async with open_postgres(place, name="cloned", processes=("image", "first", "second")) as second:
+            assert [one.request.correlation_id for one in (await second.take_over()).requests] == ["c-1"]
+            with pytest.raises(LeaseLost):
+                await first.require_writable()
+            with pytest.raises(NameTaken):
+                await first.rejoin()
+
+
+async def test_a_member_of_an_older_version_is_replaced_at_once(server: Server) -> None:
+    place = Place.read(server.url(), password=True)
+    async with open_postgres(place, name="old"), open_postgres(place, name="old", processes=("new",)) as new:
+        assert len(await new.members()) == 1
 
 
 async def until_writable(ledger: Ledger) -> None:

@@ -49,7 +49,7 @@ class Listener:
 
     def ledger_refused(self, reason: str) -> None: ...
 
-    def lease_lost(self) -> None:
+    def lease_lost(self, why: str) -> None:
         self.lost += 1
 
 

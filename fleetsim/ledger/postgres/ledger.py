@@ -23,6 +23,7 @@ from fleetsim.ledger.postgres.storage import Storage, Verb, explain
 from fleetsim.ledger.postgres.tasks import PostgresTaskRows
 from fleetsim.ledger.records import (
     CardSnapshot,
+    DatabaseBehind,
     EarlyWebhook,
     LeaseLost,
     LedgerDamaged,
@@ -46,6 +47,7 @@ class PostgresLedger(StoredLedger, SharedLedger):
 
     _storage: Storage
     _appended = 0
+    _seen = 0
     _trims = 0
     _gaps: int | None = None
     _is_lost = False
@@ -77,10 +79,12 @@ class PostgresLedger(StoredLedger, SharedLedger):
             raise self._broken.with_traceback(None)
         try:
             result = await self._storage.write(verb, call, frozenset(ids) if ids else None)
-        except LeaseLost:
+        except LeaseLost as error:
             if not self._is_lost and self._listener is not None:
                 self._is_lost = True
-                self._listener.lease_lost()
+                if isinstance(error, DatabaseBehind):
+                    self._note_refusal(str(error))
+                self._listener.lease_lost(str(error))
             raise
         except Exception as error:  # noqa: BLE001 - each is raised again, or the reason why the ledger broke
             raise self._failure(error, reads=False)  # noqa: B904 - it may be the same error
@@ -97,7 +101,8 @@ class PostgresLedger(StoredLedger, SharedLedger):
             raise self._failure(error, reads=True)  # noqa: B904 - it may be the same error
 
     async def require_writable(self) -> None:
-        await self._write(verbs.touch, None, "")
+        await self._write(verbs.probe, None, "")
+        await self._read("SELECT FROM requests WHERE correlation_id = $1", "")
 
     # -- requests and their outcomes
 
@@ -252,7 +257,7 @@ class PostgresLedger(StoredLedger, SharedLedger):
         if not events:
             return
         announced = [event.correlation_id for event in events if isinstance(event, OutcomeDecided)]
-        call = verbs.AppendCall([verbs.event_row(event) for event in events], announced)
+        call = verbs.AppendCall([verbs.event_row(event) for event in events], announced, self._seen)
         await self._write(verbs.append, call, "the journal", *filter(None, announced))
         step, before = max(1, self.limits.events_max // 100), self._appended
         self._appended += len(events)
@@ -271,6 +276,7 @@ class PostgresLedger(StoredLedger, SharedLedger):
         rows = await self._read(
             "SELECT body, seq, hub FROM events WHERE seq > $1 ORDER BY seq LIMIT $2", after_seq, limit
         )
+        self._seen = max(self._seen, rows[-1][1] if rows else 0)
         events = [from_wire(body) for body in _decoded(dict[str, Any], rows)]
         if None in events:
             raise LedgerDamaged("a row of the journal holds no event")
@@ -441,13 +447,18 @@ middle; so at most a tenth of the journal could go too early."""
 
 
 def open_postgres(
-    place: Place, *, limits: LedgerLimits | None = None, name: str = "", lease_s: float = LEASE_S
+    place: Place,
+    *,
+    limits: LedgerLimits | None = None,
+    name: str = "",
+    lease_s: float = LEASE_S,
+    processes: Sequence[str] = (),
 ) -> PostgresLedger:
     """The ledger at ``place``; tables are created if missing. Use as ``async with``; entering raises ConfigError.
 
-    A hub that starts again under its ``name`` takes over the requests of its earlier process at once.
-    ConfigError, too, for ``bytes_max``.
+    A hub that starts again under its ``name`` takes over the requests of its earlier process at once, which is one of
+    ``processes`` (see ``StateDir.processes``). ConfigError, too, for ``bytes_max``, and if another hub has the name.
     """
     bounds = limits or LedgerLimits()
-    storage = Storage(place, pending_max=bounds.pending_max, name=name, lease_s=lease_s)
+    storage = Storage(place, pending_max=bounds.pending_max, name=name, lease_s=lease_s, processes=processes)
     return PostgresLedger(storage, bounds, lease_s=lease_s)

@@ -108,6 +108,10 @@ CREATE INDEX a2a_calls_by_task ON a2a_calls (owner, task_id);
 """The tasks of the hubs as A2A agents, and calls about them that reached a hub that does not own the task."""
 
 
+_PROCESSES = "ALTER TABLE hubs ADD COLUMN process text NOT NULL DEFAULT ''"
+"""The id of the hub's process, by which an earlier process of a hub differs from another hub of the same name."""
+
+
 class Migration(NamedTuple):
     """Statements that make the next version. ``oldest`` is the oldest version whose hubs may write after them."""
 
@@ -115,7 +119,11 @@ class Migration(NamedTuple):
     oldest: int
 
 
-MIGRATIONS: tuple[Migration, ...] = (Migration(_TABLES, oldest=1), Migration(_TASKS, oldest=1))
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(_TABLES, oldest=1),
+    Migration(_TASKS, oldest=1),
+    Migration(_PROCESSES, oldest=1),
+)
 """Version n is made from version n - 1 by the n-th of these."""
 
 VERSION = len(MIGRATIONS)

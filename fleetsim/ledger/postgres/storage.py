@@ -18,7 +18,7 @@ from asyncpg.transaction import Transaction
 
 from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.schema import VERSION, migrate, require_version
-from fleetsim.ledger.records import LeaseLost, LedgerDamaged, LedgerMoved
+from fleetsim.ledger.records import DatabaseBehind, LeaseLost, LedgerDamaged, LedgerMoved, NameTaken
 from fleetsim.model.errors import ConfigError, FleetsimError, NotAccepting
 from fleetsim.runtime.workers import Workers
 
@@ -53,6 +53,11 @@ _PASSING = (
     asyncpg.ObjectNotInPrerequisiteStateError,
     asyncpg.ReadOnlySQLTransactionError,
 )
+_BEHIND = """SELECT coalesce((SELECT groups < $2 FROM hubs WHERE hub = $1),
+    $1 > (SELECT coalesce(max(hub), 0) FROM hubs))"""
+"""Whether the database is older than a confirmed group ($2) of a hub ($1). The row of a hub that ended long ago is
+removed."""
+
 _CORRUPT = (asyncpg.DataCorruptedError, asyncpg.IndexCorruptedError)
 
 _CLEAR = """DELETE FROM hubs WHERE ended_at < clock_timestamp() - interval '1 day'
@@ -64,9 +69,11 @@ _CLEAR = """DELETE FROM hubs WHERE ended_at < clock_timestamp() - interval '1 da
 """Each start of a hub adds a row, and a take-over looks at all that have ended: old ones that own nothing go."""
 
 _FENCE = """UPDATE hubs SET groups = $2, renewed_at = clock_timestamp(), expires_at = clock_timestamp() + lease
-    WHERE hub = $1 AND ended_at IS NULL AND NOT EXISTS (SELECT FROM schema_version WHERE oldest > $3) RETURNING hub"""
-"""The first statement of a group: it proves that no other hub has taken over and that the tables are ones that this
-version may write, renews the lease, and numbers the group.
+    WHERE hub = $1 AND ended_at IS NULL AND groups >= $4
+    AND NOT EXISTS (SELECT FROM schema_version WHERE oldest > $3) RETURNING hub"""
+"""The first statement of a group: it proves that no other hub has taken over, that the last group that this hub
+confirmed ($4) is there, and that the tables are ones that this version may write, renews the lease, and numbers the
+group.
 
 A hub that takes over ends this row first, so a group either is committed before or changes nothing.
 """
@@ -138,8 +145,11 @@ class Notices:
         return kinds
 
 
-def explain(error: BaseException) -> BaseException:
-    """Convert an error of the driver: NotAccepting if it passes by itself, LedgerDamaged for damage, else the same."""
+def explain(error: BaseException, tried: str = "written") -> BaseException:
+    """Convert an error of the driver: NotAccepting if it passes by itself, LedgerDamaged for damage, else the same.
+
+    ``tried``: the ledger cannot be written, or read.
+    """
     if isinstance(error, FleetsimError | ValueError):
         return error
     if isinstance(error, asyncpg.DataError):
@@ -157,7 +167,7 @@ def explain(error: BaseException) -> BaseException:
             case asyncpg.PostgresError() if not isinstance(error, asyncpg.PostgresConnectionError):
                 reason = f"PostgreSQL refused it ({error})"
         return NotAccepting(
-            f"the ledger cannot be written: {reason}",
+            f"the ledger cannot be {tried}: {reason}",
             hint="work is accepted again by itself once PostgreSQL answers",
         )
     if isinstance(error, _CORRUPT):
@@ -172,13 +182,17 @@ async def _keep(_: Connection) -> None:
 class Storage:
     """The connections to one fleet's tables. ``start`` opens them and joins the fleet, ``stop`` finishes the writes,
     leaves the fleet and closes them. ``hub`` is the number of this membership. ``name`` stays the same over restarts:
-    joining ends the membership of an earlier process of the same name ("" ends none).
+    joining ends the membership of an earlier process of the same name ("" ends none). ``processes`` are the ids of
+    this hub's last processes, this one last.
     """
 
-    def __init__(self, place: Place, *, pending_max: int, name: str, lease_s: float) -> None:
+    def __init__(
+        self, place: Place, *, pending_max: int, name: str, lease_s: float, processes: Sequence[str] = ()
+    ) -> None:
         self._place = place
         self._pending_max = pending_max
         self._name, self._lease_s = name, lease_s
+        self._processes = ["", *processes]  # versions before this column wrote ""
         self._write_s = max(WRITE_S_MIN, lease_s / WRITES_PER_LEASE)
         self._waiting: list[WriteCall] = []
         self._more = asyncio.Event()
@@ -190,6 +204,7 @@ class Storage:
         self.lost = False
         self.renewed = 0.0
         self._groups = 0
+        self._confirmed = 0
         self._readers: asyncpg.Pool | None = None
         self._workers = Workers("ledger")
         self._task: asyncio.Task[None] | None = None
@@ -202,27 +217,32 @@ class Storage:
                 await migrate(connection, self._place.schema)
             finally:
                 await connection.close()
-            await self.join()
             self._readers = await asyncpg.create_pool(
                 self._place.dsn,
-                min_size=0,
+                min_size=1,  # the pool uses this one first, so it never becomes idle: others may take the last place
                 max_size=READERS_MAX,
                 timeout=CONNECT_S,
                 command_timeout=COMMAND_S,
                 server_settings=self._settings,
                 reset=_keep,
             )
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+            await self.join()  # last: a start that fails leaves no member
+        except BaseException as error:
             await self._abandon(None)
-            raise refused(self._place, error) from error
+            if self._readers is not None:
+                self._readers.terminate()
+            if isinstance(error, OSError | TimeoutError | asyncpg.PostgresError | asyncpg.InterfaceError | ValueError):
+                raise refused(self._place, error) from error
+            raise
         self._task = self._workers.start(self._work(), name="writer")
         self._workers.start(self._listen(), name="listener")
 
     async def join(self) -> None:
-        """Become a member with a new number. Raises the errors of the driver."""
+        """Become a member with a new number. Raises NameTaken, and the errors of the driver."""
         connection, before = await self._connect(command_s=self._write_s), asyncio.get_running_loop().time()
         try:
             async with connection.transaction():
+                await self._require_own_name(connection)
                 await connection.execute(
                     "UPDATE hubs SET ended_at = clock_timestamp() WHERE name = $1 AND name <> '' AND ended_at IS NULL",
                     self._name,
@@ -230,11 +250,12 @@ class Storage:
                 await require_version(connection)  # ``hubs`` is locked by now: no migration comes before the commit
                 await connection.execute(_CLEAR)
                 hub: int | None = await connection.fetchval(
-                    "INSERT INTO hubs (name, version, lease, expires_at) SELECT $1, $2, $3, clock_timestamp() + $3"
-                    " WHERE NOT EXISTS (SELECT FROM moved) RETURNING hub",
+                    "INSERT INTO hubs (name, version, lease, expires_at, process)"
+                    " SELECT $1, $2, $3, clock_timestamp() + $3, $4 WHERE NOT EXISTS (SELECT FROM moved) RETURNING hub",
                     self._name,
                     version("fleetsim"),
                     timedelta(seconds=self._lease_s),
+                    self._processes[-1],
                 )
                 if hub is None:
                     place = await connection.fetchval("SELECT place FROM moved")
@@ -248,7 +269,23 @@ class Storage:
             raise
         if self._writer is not None:
             self._writer.terminate()
-        self._writer, self.renewed, self.lost = connection, before, False
+        self._writer, self.renewed, self.lost, self._confirmed = connection, before, False, 0
+
+    async def _require_own_name(self, connection: Connection) -> None:
+        """Raise NameTaken if the member of this name is no earlier process of this hub, and its lease goes on."""
+        await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"name {self._name}")
+        left = await connection.fetchval(
+            "SELECT extract(epoch FROM expires_at - clock_timestamp())::float8 FROM hubs WHERE name = $1 AND name <> ''"
+            " AND ended_at IS NULL AND expires_at > clock_timestamp() AND process <> ALL ($2::text[])",
+            self._name,
+            self._processes,
+        )
+        if left is not None:
+            raise NameTaken(
+                f"another hub of the name {self._name} is in the fleet, as on a cloned machine",
+                hint="give this machine another host name, or this hub another --state; if the other hub was killed,"
+                f" its lease ends in {left:.0f} s",
+            )
 
     async def _own(self, connection: Connection) -> None:
         """Let the connection's new rows belong to this hub, and limit the time of its transactions, which hold its row.
@@ -312,7 +349,7 @@ class Storage:
         try:
             rows: list[Any] = await self._readers.fetch(sql, *values)
         except Exception as error:
-            raise explain(error) from error
+            raise explain(error, "read") from error
         return rows
 
     async def stop(self) -> None:
@@ -358,12 +395,14 @@ class Storage:
             await transaction.start()
             number, before = self._groups + 1, asyncio.get_running_loop().time()
             self._groups = number
-            if await connection.fetchval(_FENCE, self.hub, number, VERSION) is None:
+            if await connection.fetchval(_FENCE, self.hub, number, VERSION, self._confirmed) is None:
                 await require_version(connection)
+                behind = await connection.fetchval(_BEHIND, self.hub, self._confirmed)
                 self.lost = True
+                lost = DatabaseBehind() if behind else LeaseLost()
                 waiting, self._waiting = self._waiting, []
-                _refuse(waiting, LeaseLost())
-                raise LeaseLost
+                _refuse(waiting, lost)
+                raise lost
             # Numbers of events are taken last: hubs wait for each other only from there to the commit.
             for batch in sorted(batches(group), key=attrgetter("last")):
                 values = await batch.verb(connection, [write.call for write in batch.writes])
@@ -376,7 +415,7 @@ class Storage:
             await self._abandon(None if passing else transaction)
             if committing and passing and await self._was_committed(committing, reason):
                 _resolve(results)
-                self.renewed = before
+                self.renewed, self._confirmed = before, committing
             elif len(group) > 1 and not passing:
                 for write in group:
                     await self._commit([write])
@@ -385,7 +424,7 @@ class Storage:
                 self._waiting = self._waiting[len(waiting) :]  # they have waited as long
                 _refuse([*group, *waiting], reason)
             return
-        self.renewed = before
+        self.renewed, self._confirmed = before, number
         _resolve(results)
 
     async def _connected(self) -> Connection:

@@ -38,6 +38,8 @@ class AcceptCall(NamedTuple):
 class AppendCall(NamedTuple):
     events: list[tuple[Any, ...]]
     announced: list[str | None]
+    sent: int
+    """The highest number that this hub read: a database that went back must not give it again."""
 
 
 class TrimCall(NamedTuple):
@@ -47,8 +49,18 @@ class TrimCall(NamedTuple):
     """Result of an earlier call; None lets this one count."""
 
 
-async def touch(_: Connection, calls: Sequence[Any]) -> Sequence[Any]:
-    """Change nothing: the group itself writes, and renews the lease."""
+async def probe(connection: Connection, calls: Sequence[Any]) -> Sequence[Any]:
+    """Add a request of 16 KiB, and undo it: on a full disk the group's own small write may still have room."""
+    trial = connection.transaction()
+    await trial.start()
+    try:
+        await connection.execute(
+            "INSERT INTO requests (correlation_id, agent, phase, accepted_at, streaming, push, body)"
+            " SELECT 'probe of hub ' || this_hub(), '', 'closed', 0, false, false, string_agg(md5(random()::text), '')"
+            " FROM generate_series(1, 512)"
+        )
+    finally:
+        await trial.rollback()
     return calls
 
 
@@ -245,7 +257,7 @@ async def append(connection: Connection, calls: Sequence[AppendCall]) -> Sequenc
     last = await connection.fetchval(
         "UPDATE journal SET last = greatest(last, $2) + $1 RETURNING last",
         sum(row[0] == 0 for row in rows),
-        max(row[0] for row in rows),
+        max(*(row[0] for row in rows), *(call.sent for call in calls)),
     )
     numbers = itertools.count(last - sum(row[0] == 0 for row in rows) + 1)
     try:
@@ -295,7 +307,7 @@ async def trim(connection: Connection, calls: Sequence[TrimCall]) -> Sequence[in
 async def prune(connection: Connection, calls: Sequence[tuple[LedgerLimits, datetime]]) -> Sequence[int]:
     """Delete closed requests and runs that ended long ago or are too many; at most ``PRUNED_MAX`` of each."""
     limits, now = calls[-1]
-    await touch(connection, calls)
+    await probe(connection, calls)
     before = micros(now) - int(limits.keep_s * 1_000_000)
     deleted = await connection.fetch(
         "WITH newest AS (SELECT coalesce(max(seq), 0) AS seq FROM outcomes),"
