@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Protocol
 
@@ -12,16 +14,19 @@ from msgspec.structs import asdict, replace
 from fleetsim.caller.tracker import Tracker
 from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.events.log import EventLog
-from fleetsim.events.request import RequestAccepted, RequestRefused
+from fleetsim.events.request import CancelRefused, OutcomeDecided, RequestAccepted, RequestRefused
 from fleetsim.fleet.registry import CardReader
 from fleetsim.ledger import Ledger, RunRecord
-from fleetsim.model.errors import FleetsimError, NotAccepting, QuestionNotOpenYet, UnknownTarget
+from fleetsim.model.errors import FleetsimError, NotAccepting, QuestionNotOpenYet, TaskNotCancelable, UnknownTarget
 from fleetsim.model.limits import TEXT_CHARS_MAX, TooMuchText, check_text
 from fleetsim.model.parts import require_parts
 from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.request.records import AgentRoute, RequestRecord
 from fleetsim.request.track import follow_up
 from fleetsim.runtime.ports import Runtime
+
+CANCEL_ANSWER_S = 3.0
+"""An agent that has not replied to a cancel by then has neither confirmed nor refused it."""
 
 
 class TaskBusy(NotAccepting):
@@ -95,6 +100,23 @@ class Dispatcher:
         records = self.plan(request)
         await self._record(records, None)
         return tuple(r.request.correlation_id for r in records)
+
+    async def cancel(self, correlation_id: str, *, by: str = "operator") -> None:
+        """Request the cancel of a request, and wait ``CANCEL_ANSWER_S`` for the agent's refusal, if it has the task.
+
+        Raises UnknownTarget if it is not in flight, and TaskNotCancelable with the agent's words if it refuses.
+        """
+        kinds = (CancelRefused, OutcomeDecided)
+        async with self._events.subscribe(kinds=kinds, about=correlation_id, everywhere=True) as heard:
+            await self._tracker.cancel(correlation_id, by=by)
+            track = self._tracker.track(correlation_id)
+            if track is not None and track.task is None:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CANCEL_ANSWER_S):
+                    for event in await heard.next_batch():
+                        if isinstance(event, CancelRefused):
+                            raise TaskNotCancelable(f"{event.agent or 'the agent'} refused the cancel: {event.why}")
 
     async def _follow_up(self, request: SkillRequest, task_id: str) -> str:
         """Send a further message on a task that the agent has. Returns the id of the request with the task."""

@@ -257,7 +257,8 @@ class Exchange:
         if self.frames:
             return f"a stream of {len(self.frames)} events"
         if "result" in self.answer or (self.bare is not None and self.granted):
-            return "a result"
+            result = self.result if isinstance(self.result, dict) else {}
+            return "a message" if result.get("kind") == "message" or "message" in result else "a result"
         return f"HTTP {self.status} with {self.media_type or 'no type'}"
 
     def shown(self) -> str:

@@ -67,7 +67,7 @@ class HubControls(SavingControls):
             raise UnknownTarget("its window is closed by now", hint="x cancels a task at any time")
 
     async def cancel(self, correlation_id: str) -> None:
-        await self._hub.tracker.cancel(correlation_id)
+        await self._hub.dispatcher.cancel(correlation_id)
 
     async def fire(self, ceremony_id: str) -> None:
         await self._hub.require_scheduler().run_now(ceremony_id)

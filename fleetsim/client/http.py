@@ -30,6 +30,7 @@ from fleetsim.model.errors import (
     ConfigError,
     FleetsimError,
     HttpRefused,
+    MethodNotFound,
     TaskNotFound,
     WireError,
 )
@@ -230,8 +231,8 @@ def read_result(asked: AnswerRequest, status: int, headers: Mapping[str, str], b
         # Its size was bounded while it was read. Over HTTP+JSON an empty body answers a deletion.
         value = parse_untrusted(body, bytes_max=len(body)) if body else None
         return read_answer(value, asked.dialect, asked.operation, request_id=asked.request_id, status=status)
-    except TaskNotFound as error:
-        raise asked.unknown_task(error) from error
+    except (TaskNotFound, MethodNotFound) as error:
+        raise asked.named(error) from error
     except WireError as error:
         if not 200 <= status < 300:
             raise http_refused(where, status, headers, body, now, sent=sent) from None

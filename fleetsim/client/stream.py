@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fleetsim.model.call import Operation
-from fleetsim.model.errors import EmptyStream, TaskNotFound, TransportError, WireError
+from fleetsim.model.errors import EmptyStream, MethodNotFound, RpcError, TaskNotFound, TransportError, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, TaskState, TaskStatus, TextPart
 from fleetsim.model.text import one_line
@@ -54,11 +54,15 @@ class AnswerRequest(Struct, frozen=True, kw_only=True):
     http: str = ""
     url: str = ""
 
-    def unknown_task(self, error: TaskNotFound) -> TaskNotFound:
-        """The agent's error with its address, the call and the task."""
+    def named(self, error: RpcError) -> RpcError:
+        """The agent's error with its address, the call and its task; a send that is refused names none."""
         method = " ".join(self.dialect.paths.get(self.operation) or (self.dialect.method(self.operation),))
-        told = f"{self.where}: {method} found no task {one_line(self.task_id, 200)}: {error}"
-        return TaskNotFound(told, data=error.data, code=error.wire_code)
+        of_task, told = one_line(self.task_id, 200), str(error)
+        if of_task:
+            method += f" found no task {of_task}" if isinstance(error, TaskNotFound) else f" of task {of_task}"
+        if of_task or isinstance(error, TaskNotFound):
+            told = f"{self.where}: {method}: {told}"
+        return type(error)(told, data=error.data, code=error.wire_code)
 
 
 class EventStream(AsyncIterator[TaskEvent]):
@@ -96,7 +100,7 @@ class EventStream(AsyncIterator[TaskEvent]):
     async def _read(
         self, frames: AsyncGenerator[SseEvent, None], asked: AnswerRequest
     ) -> AsyncGenerator[TaskEvent, None]:
-        messages, reader, last, task_id = _Messages(), FrameReader(asked), "", ""
+        messages, reader, last, why, task_id = _Messages(), FrameReader(asked), "", "", ""
         try:
             while (frame := await self._next(frames, messages)) is not None:
                 try:
@@ -136,7 +140,7 @@ class EventStream(AsyncIterator[TaskEvent]):
                 self.ended = True
                 yield reply
             elif not self._of_task and reply is None:
-                told = f"without an A2A event; its last words: {last}" if last else "without an event"
+                told = f"without an A2A event ({why}); its last words: {last}" if last else "without an event"
                 raise EmptyStream(f"{asked.where}: the agent ended the stream {told}")
         finally:
             await frames.aclose()
@@ -277,8 +281,8 @@ def read_frame(data: str, asked: AnswerRequest) -> TaskEvent:
     value = parse_untrusted(frame, bytes_max=len(frame))  # its size was bounded while it was read
     try:
         said = binding.read_frame(value, asked.dialect, asked.operation, request_id=asked.request_id)
-    except TaskNotFound as error:
-        raise asked.unknown_task(error) from error
+    except (TaskNotFound, MethodNotFound) as error:
+        raise asked.named(error) from error
     return read_event(said, asked)
 
 

@@ -184,6 +184,14 @@ class StreamBroken(Event, frozen=True, kw_only=True):
     why: str
 
 
+class CancelRefused(Event, frozen=True, kw_only=True):
+    """The agent refused a cancel, and the task continues."""
+
+    TOPIC: ClassVar[str] = "agent.skill.cancel.refused"
+    level: Level = Level.WARN
+    why: str
+
+
 class PollingStopped(Event, frozen=True, kw_only=True):
     """The agent gave the same unusable answer to several polls of a task; polling stops."""
 

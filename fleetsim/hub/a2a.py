@@ -38,7 +38,7 @@ from fleetsim.hub.keys import Keyring, Principal
 from fleetsim.hub.ownership import Ownership
 from fleetsim.hub.shared_tasks import AnyHub, SharedTasks
 from fleetsim.ledger import Ledger, SharedLedger
-from fleetsim.model.call import Call, SendMessage
+from fleetsim.model.call import Call, CancelTask, SendMessage
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import FleetsimError, InvalidParams, NotAccepting, TaskNotFound, UnfitAnswer, UnknownTarget
 from fleetsim.model.extensions import CAUSE_KEY, HUBS_HEADER, HUBS_KEY, HUBS_MAX, hub_extension, hubs_in, hubs_of
@@ -175,7 +175,7 @@ class HubAgent:
     async def _answer(self, request: Request, endpoint: RpcEndpoint | HttpJsonEndpoint) -> Response:
         await self._engine.start(self._extended.url_for(request))
         operations = self._engine.operations if self._shared is None else AnyHub(self._engine, self._shared)
-        guard = CallGuard(self._engine, operations, self._accounts, request.headers.get(HUBS_HEADER), self._as_hub)
+        guard = CallGuard(self._proxy, operations, self._accounts, request.headers.get(HUBS_HEADER), self._as_hub)
         return await endpoint.answer(request, guard)
 
     async def agent_card(self, request: Request) -> Response:
@@ -218,7 +218,7 @@ class HubAgent:
     async def take_calls(self) -> None:
         """Execute the calls about tasks of this hub that other hubs received. Raises NotAccepting."""
         if self._shared is not None and self._engine.started:
-            guard = CallGuard(self._engine, self._engine.operations, self._accounts, None, self._as_hub)
+            guard = CallGuard(self._proxy, self._engine.operations, self._accounts, None, self._as_hub)
             await self._shared.take_calls(guard.call)
 
     def drop_all(self) -> None:
@@ -241,14 +241,14 @@ class CallGuard(Interceptor):
 
     def __init__(
         self,
-        engine: Engine,
+        proxy: FleetProxy,
         operations: Operations,
         accounts: Accounts,
         hubs: str | None,
         as_hub: Callable[[AgentCard], AgentCard],
     ) -> None:
         super().__init__(operations)
-        self._engine, self._accounts = engine, accounts
+        self._proxy, self._engine, self._accounts = proxy, proxy.engine, accounts
         self._hubs, self._as_hub = hubs, as_hub
 
     async def call(self, call: Call, caller: CallerContext) -> Reply:
@@ -256,6 +256,8 @@ class CallGuard(Interceptor):
         return self._as_hub(reply) if isinstance(reply, AgentCard) else reply
 
     async def before(self, call: Call, caller: CallerContext) -> Call:
+        if isinstance(call, CancelTask):
+            await self._proxy.cancel((caller.owner, call.task_id))
         if not isinstance(call, SendMessage):
             return call
         # The message keeps the metadata: only the message is on disk if the hub dies before the request is accepted.
@@ -367,6 +369,13 @@ class FleetProxy:
                 break
             return structs.replace(request, targets=(record.agent,), context_id=record.task.context_id)
         return request
+
+    async def cancel(self, key: TaskKey) -> None:
+        """Cancel the request of a task that is about to be canceled. Raises TaskNotCancelable if its agent refuses."""
+        store = self.engine.store
+        if store.knows(key) and store.state(key) not in TERMINAL:
+            with suppress(UnknownTarget):
+                await self._dispatcher.cancel(str(store.read(key).task.metadata[CORRELATION_KEY]), by=key[0])
 
     async def _cancel_if_over(self, key: TaskKey, cid: str) -> None:
         """Cancel the request of a cancelled task. While the hub stops, both stay open."""

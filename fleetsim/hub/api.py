@@ -267,7 +267,7 @@ class Api:
         await read_body(request, EmptyBody)
         principal = principal_of(request)
         await self._ownership.require(principal, request.path_params["id"])
-        await self._hub.tracker.cancel(request.path_params["id"], by=principal.agent or "api")
+        await self._hub.dispatcher.cancel(request.path_params["id"], by=principal.agent or "api")
         return answer(NamedRequest(correlation_id=request.path_params["id"]), 202)
 
     async def veto(self, request: Request) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from fleetsim.events.request import QuestionExpired, QuestionWithdrawn
+from fleetsim.events.request import CancelRefused, QuestionExpired, QuestionWithdrawn
 from fleetsim.model.asking import text_of
 from fleetsim.model.errors import (
     AuthRefused,
@@ -16,6 +16,7 @@ from fleetsim.model.errors import (
     InvalidRequest,
     LimitReached,
     RpcError,
+    TaskNotFound,
     TransportError,
     WireError,
 )
@@ -66,14 +67,31 @@ def cancel_once(context: StepContext) -> None:
 
 
 def cancel_failed(context: StepContext, signal: CancelFailed) -> None:
-    """Poll the task: the state that the agent reports decides (F-24)."""
-    context.retried(f"cancel: {signal.error}")
+    """Poll the task: the state that the agent reports decides (F-24).
+
+    After a refusal the request continues, and may be canceled again; only a rejected question is not asked again.
+    """
+    track, error = context.track, signal.error
+    if isinstance(error, TaskNotFound) or not (
+        isinstance(error, RpcError) or (isinstance(error, HttpRefused) and not error.sent)
+    ):
+        context.retried(f"cancel: {error}")
+    else:
+        why = one_line(str(error), REASON_CHARS_MAX)
+        warning = f"the agent refused a cancel: {why}"
+        context.effects.append(Publish(event=CancelRefused(why=why)))
+        track.ending = replace(track.ending, cancel_sent=track.record.rejected, cancel_refused=why)
+        if not track.record.rejected:
+            track.timers.pop(Timer.CANCEL, None)
+        known = track.record.warnings
+        context.save(cancel_wanted=track.record.rejected, warnings=known if warning in known else (*known, warning))
     context.poll_at(context.now.mono)
 
 
 def cancel_unconfirmed(context: StepContext) -> None:
     """The agent did not confirm the cancel in time."""
-    reason = "cancel was asked for and the agent did not confirm it in time"
+    refused = context.track.ending.cancel_refused
+    reason = f"the agent refused the cancel: {refused}" if refused else "the agent did not confirm the cancel in time"
     close(context, OutcomeKind.EXPIRED, Cause.CANCEL_UNCONFIRMED, reason)
 
 

@@ -241,10 +241,11 @@ class Ending(Struct, frozen=True, kw_only=True):
     """The end of the request.
 
     ``whole`` names artifacts that are known to be complete; ``polls_owed`` counts the polls that are still due before a
-    terminal state may be believed complete.
+    terminal state may be believed complete. ``cancel_refused`` has the agent's words if it refused the last cancel.
     """
 
     cancel_sent: bool = False
+    cancel_refused: str = ""
     whole: frozenset[str] = frozenset()
     polls_owed: int = 0
 

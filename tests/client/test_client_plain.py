@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 
 from fleetsim.client import AgentClient, SentTask
 from fleetsim.model.call import PushConfig
-from fleetsim.model.errors import Blame, EmptyStream, InvalidParams, TaskNotFound, TimedOut, WireError
+from fleetsim.model.errors import Blame, EmptyStream, InvalidParams, MethodNotFound, TaskNotFound, TimedOut, WireError
 from fleetsim.model.event import StatusUpdate
 from fleetsim.model.task import DataPart, TaskState
 from fleetsim.runtime.ports import Runtime
@@ -186,6 +186,19 @@ async def test_a_protocol_error_is_raised_and_not_a_state(
     async with network:
         asking = client(runtime, network, ScriptedAgent({"*": error}))
         with pytest.raises(type(error)):
+            await asking.send_task("hello")
+
+
+async def test_a_refused_look_names_method_and_task_and_a_refused_send_names_no_task(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    async with network:
+        asking = client(runtime, network, ScriptedAgent({"*": MethodNotFound()}))
+        with pytest.raises(MethodNotFound, match=r"tasks/get .*task t-1"):
+            await asking.get("t-1")
+    async with network:
+        asking = client(runtime, network, ScriptedAgent({"*": TaskNotFound("no store")}))
+        with pytest.raises(TaskNotFound, match="message/send: no store"):
             await asking.send_task("hello")
 
 

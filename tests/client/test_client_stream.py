@@ -95,7 +95,12 @@ async def test_a_stream_without_an_end_has_not_ended(runtime: Runtime, network: 
 
 
 @pytest.mark.parametrize(
-    ("frames", "words"), [([], "without an event"), ([b"data: quota is used up"], "quota is used up")]
+    ("frames", "words"),
+    [
+        ([], "without an event"),
+        ([b"data: quota is used up"], "quota is used up"),
+        ([b'data: {"jsonrpc":"2.0","id":"of another","result":{}}'], "the answer's id is not the request's"),
+    ],
 )
 async def test_a_stream_without_an_event_is_an_error_that_quotes_its_last_words(
     runtime: Runtime, network: MemoryNetwork, frames: list[bytes], words: str

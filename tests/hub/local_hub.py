@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
+from fleetsim.agent.operations import CallerContext, Interceptor
 from fleetsim.channels.channel import Channel
 from fleetsim.client.hub_client import HubClient
 from fleetsim.events.request import Event
@@ -22,6 +23,8 @@ from fleetsim.hub.state import HubAddress
 from fleetsim.ledger import Ledger, LedgerLimits
 from fleetsim.ledger.sqlite import SqliteLedger
 from fleetsim.ledger.sqlite.storage import InlineStorage
+from fleetsim.model.call import Call, CancelTask
+from fleetsim.model.errors import UnsupportedOperation
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.testbed.asgi import App
 from fleetsim.testbed.network import MemoryNetwork
@@ -65,6 +68,15 @@ def worker(name: str = "quinn", **options: Any) -> Agent:
         raise SkillFailed("the disk is full")
 
     return agent
+
+
+class Stubborn(Interceptor):
+    """Refuses every cancel."""
+
+    async def before(self, call: Call, caller: CallerContext) -> Call:
+        if isinstance(call, CancelTask):
+            raise UnsupportedOperation("cancel is not supported yet")
+        return call
 
 
 @dataclass

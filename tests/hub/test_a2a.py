@@ -28,14 +28,14 @@ from fleetsim.ledger.sqlite import SqliteLedger
 from fleetsim.ledger.sqlite.storage import InlineStorage
 from fleetsim.model.call import GetExtendedCard, GetTask, SendMessage
 from fleetsim.model.card import AgentCard
-from fleetsim.model.errors import AuthRefused, Blame, InvalidParams, TaskNotFound, UnknownTarget
+from fleetsim.model.errors import AuthRefused, Blame, InvalidParams, TaskNotCancelable, TaskNotFound, UnknownTarget
 from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.extensions import hub_extension
 from fleetsim.model.task import Message, Role, Task, TaskState, TextPart
 from fleetsim.model.work import Answer, Cause, OutcomeKind, SkillRequest
 from fleetsim.testbed.asgi import App
 from fleetsim.testbed.runtime import virtual_runtime
-from tests.hub.local_hub import AGENTS, HUB, KEY, KEYS, LocalHub, local_hub, worker
+from tests.hub.local_hub import AGENTS, HUB, KEY, KEYS, LocalHub, Stubborn, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.ledger.ledgers import opener
 
@@ -455,6 +455,22 @@ async def test_a_failure_and_a_cancel_go_through_two_hubs(monkeypatch: pytest.Mo
         await agent.cancel(task.task_id)
         await asyncio.sleep(5)
         assert [(await t.ledger.outcomes(since=EPOCH))[-1].kind for t in (near, far)] == [OutcomeKind.CANCELED] * 2
+
+
+async def test_a_refused_cancel_is_quoted_through_two_hubs_and_the_task_continues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with chained(worker(interceptors=(Stubborn,)), monkeypatch=monkeypatch) as (near, far):
+        agent = client(near, at=NEAR)
+        task = await begun(agent, message("go", "ponder"))
+        await asyncio.sleep(5)
+        for _ in range(2):
+            with pytest.raises(TaskNotCancelable, match="cancel is not supported yet"):
+                await agent.cancel(task.task_id)
+        await until(agent, task.task_id, TaskState.COMPLETED)
+        for t in (near, far):
+            (outcome,) = await t.ledger.outcomes(since=EPOCH)
+            assert (outcome.kind, len(outcome.warnings)) == (OutcomeKind.COMPLETED, 1)
 
 
 async def test_a_hub_sends_no_work_to_itself_even_as_an_agent_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

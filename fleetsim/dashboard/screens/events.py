@@ -162,6 +162,7 @@ _IN_WORDS: Mapping[type[Event], Callable[[Any], str]] = {
     ),
     e.RequestAnswered: lambda event: _quoted(event.content.text) if event.content else one_line(event.error or ""),
     e.StreamReceived: lambda event: _joined(_mark(event.state), _quoted(event.text.text)),
+    e.CancelRefused: lambda event: _joined("refused a cancel:", one_line(event.why)),
     e.PollingStopped: lambda event: _joined("polling stopped:", one_line(event.why)),
     e.OutcomeDecided: lambda event: _joined(
         _skill(event),
