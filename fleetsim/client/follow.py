@@ -259,7 +259,8 @@ class Following(FollowedRequest):
         """The agent's last reply, after the first one."""
         reply, raw = self._reply if self._driver is None else self._driver.reply
         reason = self._reason if self._driver is not None else ""
-        return SentTask.of(reply if isinstance(reply, Message) else self.task, raw, reason, self._left_out)
+        known = self._driver.track.record.warnings if self._driver is not None else ()
+        return SentTask.of(reply if isinstance(reply, Message) else self.task, raw, reason, (*self._left_out, *known))
 
     @property
     def lookup_id(self) -> str:

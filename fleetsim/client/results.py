@@ -36,7 +36,7 @@ class SentTask:
     ``id`` and ``context_id`` are empty for an agent that answered with a message alone. ``raw`` is the
     undecoded result, ``task`` the decoded one. Text is the agent's own: neutralise it before showing it.
     ``parts`` are the files and data it answered with, of ``parts_total`` it sent (``model.parts.answer_parts``).
-    ``warnings``: the agent refused the webhook that was sent along.
+    ``warnings`` are sentences about what the agent refused, ignored or left out.
     """
 
     id: str

@@ -41,6 +41,8 @@ from fleetsim.request.track import Now, Rates, Timer, Track
 _BAD_REQUEST = frozenset({400, 413, 414, 415, 422})
 """HTTP statuses that blame the request and not its address."""
 
+LAST_MESSAGE = "the agent answered in status messages alone; only the last one is kept"
+
 
 def cancel_asked(context: StepContext, signal: CancelAsked) -> None:
     """A person or a caller cancels the task."""
@@ -112,6 +114,9 @@ def close(context: StepContext, kind: OutcomeKind | None = None, cause: Cause | 
     if task is not None and context.ended:
         unsure = f"the agent said completed, and its result could not be confirmed: {reason}"
         kind, cause, reason = None, None, unsure if reason and task.state is TaskState.COMPLETED else ""
+        status, known = task.status, track.record.warnings
+        if status.state is TaskState.COMPLETED and track.streaming.replaced and not (status.message or task.text):
+            track.record = replace(track.record, warnings=(*known, LAST_MESSAGE))
     settle_question(context, QuestionState.EXPIRED if kind is OutcomeKind.EXPIRED else QuestionState.WITHDRAWN)
     track.outcome = outcome_of(track, context.now, kind=kind, cause=cause, reason=reason, rates=context.rules.rates)
     track.asking = replace(track.asking, question=None)

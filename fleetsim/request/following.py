@@ -211,6 +211,10 @@ def _apply(context: StepContext, update: TaskUpdate) -> None:
         # A complete artifact that arrives again brings no more of the answer.
         track.chunks += update.event.append or before is None or len(task.artifacts) > len(before.artifacts)
     track.record = replace(track.record, task=task)
+    if before is not None and isinstance(update.event, StatusUpdate) and state is TaskState.WORKING:
+        old, new = before.status.message, task.status.message
+        if old is not None and new is not None and not new.text.startswith(old.text):
+            track.streaming = replace(track.streaming, replaced=True)
     _note_parts(context, update.event, update.via)
     if before is None or track.record.phase is Phase.INTENT:
         _bind(context, update, task)

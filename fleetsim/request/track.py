@@ -200,7 +200,8 @@ class Polling(Struct, frozen=True, kw_only=True):
 class Streaming(Struct, frozen=True, kw_only=True):
     """Following a stream. ``gap``: events may be missing since the last snapshot of the task.
 
-    ``last_words`` is the error in the agent's words that ended the last stream.
+    ``last_words`` is the error in the agent's words that ended the last stream. ``replaced``: a status message replaced
+    another one's words.
     """
 
     open: bool = False
@@ -208,6 +209,7 @@ class Streaming(Struct, frozen=True, kw_only=True):
     rejoins: int = 0
     gap: bool = False
     last_words: str = ""
+    replaced: bool = False
 
 
 class Pushing(Struct, frozen=True, kw_only=True):

@@ -462,7 +462,8 @@ class PythonDoor(Door):
 
     def _reply(self, task: SentTask) -> Reply:
         text = task.error or "" if task.done and task.state != "completed" else task.text
-        return Reply(state=task.state, text=text, context_id=task.context_id, **_contents(task.parts))
+        told = {"context_id": task.context_id, "warnings": task.warnings}
+        return Reply(state=task.state, text=text, **told, **_contents(task.parts))
 
     async def cancel(self, agent: str, skill: str) -> str:
         async with AgentClient(

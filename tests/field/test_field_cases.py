@@ -102,6 +102,7 @@ async def two_artifacts(door: Door, agent: str) -> None:
 async def words_in_status(door: Door, agent: str) -> None:
     (reply,) = await door.converse(agent, "chat", "hi")
     assert (reply.state, reply.text) == ("completed", "there")
+    assert any("only the last one is kept" in warning for warning in reply.warnings), reply.warnings
 
 
 async def quota(door: Door, agent: str) -> None:
