@@ -119,9 +119,9 @@ async def set_and_get(session: Session) -> None:
 async def private_is_refused(session: Session) -> None:
     """Register http://169.254.169.254: -32602 (or -32004 where HTTPS is demanded)."""
     task_id, _ = await session.finished()
-    config = session.dialect.hook("http://169.254.169.254:8080/x")
-    reply = await session.rpc(Operation.PUSH_SET, session.dialect.set_hook(task_id, config))
-    await fail_unless_guarded(session, reply, "a webhook to a link-local address")
+    url = "http://169.254.169.254:8080/x"
+    reply = await session.rpc(Operation.PUSH_SET, session.dialect.set_hook(task_id, session.dialect.hook(url)))
+    await fail_unless_guarded(session, reply, url, "a webhook to a link-local address")
     fail_unless_error(reply, "a webhook to a link-local address", -32602, -32004)
 
 

@@ -193,13 +193,17 @@ def _port(session: Session) -> int:
     return 8443 if place.endswith(":8080") else 8080
 
 
-def _is_private(host: str | None) -> bool:
-    if host == "localhost":
-        return True
+def _range(url: str) -> str:
+    """The kind of private address in a webhook's URL; empty if it is public or a name."""
+    host = url_parts(url).hostname or ""
     try:
-        return not ip_address(host or "").is_global
+        address = ip_address("127.0.0.1" if host == "localhost" else host)
     except ValueError:
-        return False
+        return ""
+    local = address.is_loopback or address.is_unspecified or getattr(address, "ipv4_mapped", None)
+    if address.is_global:
+        return ""
+    return "loopback" if local else "link-local" if address.is_link_local else "private"
 
 
 async def _register_and_drop(session: Session, task_id: str, url: str) -> Exchange:
@@ -216,7 +220,7 @@ async def opened_guard(session: Session) -> bool:
     Then it has a guard, and its operator opened it for this check: what else is open shows nothing.
     """
     listener = session.agent.listener
-    if listener is None or not _is_private(url_parts(listener.origin).hostname):
+    if listener is None or not _range(listener.origin):
         return False
     if not (await session.fixture(registration)).granted:
         return False
@@ -224,12 +228,14 @@ async def opened_guard(session: Session) -> bool:
     return (await _register_and_drop(session, task_id, UNRESOLVED.replace("PORT", "8080"))).error is not None
 
 
-async def fail_unless_guarded(session: Session, reply: Exchange, what: str) -> None:
-    """End the probe unless a webhook to a private address was refused; ``what`` was accepted.
+async def fail_unless_guarded(session: Session, reply: Exchange, url: str, what: str) -> None:
+    """End the probe unless a webhook to a private ``url`` was refused; ``what`` was accepted.
 
-    With *fail*, or with *not tested* where the agent's guard was opened for the listener.
+    With *fail*, or with *not tested* where the agent's guard was opened for the listener in the same range.
     """
-    if reply.error is None and await session.fixture(opened_guard):
+    listener = session.agent.listener
+    same = listener is not None and (_range(url) or "loopback") == _range(listener.origin)  # odd spellings of loopback
+    if reply.error is None and same and await session.fixture(opened_guard):
         place = session.listener.place
         reason = f"needs a closed webhook guard: the agent's takes more than the listener ({place})"
         not_tested_unless(False, f"{reason}; allow the listener's host and port alone, or check without it", reply)
@@ -241,7 +247,7 @@ async def _all_refused(session: Session, *urls: str, private: bool = True) -> No
     for url in urls:
         reply = await _register_and_drop(session, task_id, url)
         if private:
-            await fail_unless_guarded(session, reply, f"a webhook to {url}")
+            await fail_unless_guarded(session, reply, url, f"a webhook to {url}")
         fail_unless(reply.error is not None, f"a webhook to {url} was accepted", reply)
         fail_unless(reply.code == -32602, f"a webhook to {url} must be -32602, not {reply}", reply)
     read = await session.rpc(Operation.PUSH_LIST, session.dialect.of_hook(task_id))
@@ -332,7 +338,7 @@ async def inline_is_refused_aloud(session: Session) -> None:
     url = f"http://169.254.169.254:{_port(session)}{PATH}"
     push = session.dialect.hook(url, id="fleetsim-ssrf")
     reply = await session.call(Operation.SEND, session.params(push=push))
-    await fail_unless_guarded(session, reply, f"a send with a webhook to {url}")
+    await fail_unless_guarded(session, reply, url, f"a send with a webhook to {url}")
     fail_unless(reply.code == -32602, f"a send with a webhook to {url} must be -32602, not {reply}", reply)
     if session.agent.streaming:
         async with session.stream(Operation.STREAM, session.params(push=push)) as stream:
