@@ -182,7 +182,10 @@ class AgentsReport(HubAnswer, frozen=True, kw_only=True):
 
 
 class OpenRequest(HubAnswer, frozen=True, kw_only=True):
-    """A request without an outcome. While a question is open, ``text`` is what it asks."""
+    """A request without an outcome. While a question is open, ``text`` is what it asks.
+
+    In the state of a hub, ``seq`` is the number of the last event before it was read.
+    """
 
     correlation_id: str
     parent_id: str | None
@@ -212,6 +215,7 @@ class OpenRequest(HubAnswer, frozen=True, kw_only=True):
     poll_stopped: str | None = None
     poll_trouble: str | None = None
     open: Literal[True] = True
+    seq: int | UnsetType = UNSET
     success: ClassVar[bool] = False
     reason: ClassVar[str] = ""
     cause: ClassVar[str | None] = None

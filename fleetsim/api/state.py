@@ -10,60 +10,18 @@ from typing import NamedTuple
 from msgspec import field, structs
 
 from fleetsim.api.answer import HubAnswer, Moment
-from fleetsim.model.errors import Blame
+from fleetsim.api.answers import (
+    CeremonyFacts,
+    ChannelRow,
+    EndedRequest,
+    FileProblem,
+    OpenRequest,
+    QuestionFacts,
+    RunFacts,
+    Veto,
+)
+from fleetsim.api.health import HubMember, OutcomeStats
 from fleetsim.model.task import JsonObject
-from fleetsim.model.work import OutcomeKind
-
-
-class RecentFailure(HubAnswer, frozen=True, kw_only=True):
-    """One outcome that was not a success, and its blame; ``failure_reason`` is one harmless line."""
-
-    timestamp: Moment
-    skill: str
-    correlation_id: str
-    kind: OutcomeKind
-    blame: Blame
-    failure_reason: str
-
-
-class TrendBucket(HubAnswer, frozen=True):
-    """1.5 hours: the outcomes that the agent is responsible for, and the successes among them."""
-
-    outcomes: int
-    successes: int
-
-
-class OutcomeStats(HubAnswer, frozen=True, kw_only=True):
-    """The numbers of one set of outcomes. Rates are 0 to 1, None without data; latencies 0 without data.
-
-    ``answered_outcomes`` counts those that the agent is responsible for: its successes, and the failures blamed on it
-    (``failure_count``). ``beside_counts`` counts all others by their blame.
-    """
-
-    total_outcomes: int = 0
-    answered_outcomes: int = 0
-    success_count: int = 0
-    failure_count: int = 0
-    beside_counts: dict[str, int] = field(default_factory=dict)
-    unknown_count: int = 0
-    undeliverable_count: int = 0
-    success_rate: float | None = None
-    p50_latency_ms: int = 0
-    p95_latency_ms: int = 0
-    max_latency_ms: int = 0
-    total_cost_usd: float = 0.0
-    cost_per_successful_outcome: float = 0.0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    failure_rate_1h: float = 0.0
-    mean_confidence: float | None = None
-    confident_failures: int = 0
-    kinds: dict[str, int] = field(default_factory=dict)
-    channels: dict[str, int] = field(default_factory=dict)
-    recent_failures: tuple[RecentFailure, ...] = ()
-    trend: tuple[TrendBucket, ...] = ()
-    last_outcome_at: Moment | None = None
-    last_outcome_kind: OutcomeKind | None = None
 
 
 class TrendCount(NamedTuple):
@@ -139,18 +97,18 @@ class HubState(HubAnswer, frozen=True, kw_only=True):
     stopping: bool = False
     storage: str = ""
     agents: tuple[AgentState, ...] = ()
-    ceremonies: tuple[JsonObject, ...] = ()
-    ceremony_errors: tuple[JsonObject, ...] = ()
-    runs: tuple[JsonObject, ...] = ()
-    channels: tuple[JsonObject, ...] = ()
-    hubs: tuple[JsonObject, ...] = ()
+    ceremonies: tuple[CeremonyFacts, ...] = ()
+    ceremony_errors: tuple[FileProblem, ...] = ()
+    runs: tuple[RunFacts, ...] = ()
+    channels: tuple[ChannelRow, ...] = ()
+    hubs: tuple[HubMember, ...] = ()
     rejected: tuple[str, ...] = ()
     limits: tuple[tuple[str, str], ...] = ()
-    open: tuple[JsonObject, ...] = ()
+    open: tuple[OpenRequest, ...] = ()
     next: str | None = None
-    questions: tuple[JsonObject, ...] = ()
-    vetoes: tuple[JsonObject, ...] = ()
-    recent: tuple[JsonObject, ...] = ()
+    questions: tuple[QuestionFacts, ...] = ()
+    vetoes: tuple[Veto, ...] = ()
+    recent: tuple[EndedRequest, ...] = ()
     events: tuple[JsonObject, ...] = ()
 
     def then(self, page: HubState) -> HubState:

@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from fleetsim.api.answer import iso
 from fleetsim.api.answers import ChannelRow, SinkResult, SinkRow
-from fleetsim.api.health import AgentHealth, HealthSnapshot, HubMember
-from fleetsim.api.state import OutcomeStats
+from fleetsim.api.health import AgentHealth, HealthSnapshot, HubMember, OutcomeStats
 from fleetsim.cli import render
 from fleetsim.cli.hub_client import at_hub, connect
 from fleetsim.cli.main import CommonOptions, Exit

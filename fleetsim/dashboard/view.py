@@ -16,9 +16,9 @@ from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
-from fleetsim.api.answers import ChannelRow
-from fleetsim.api.health import HealthWord, HubMember
-from fleetsim.api.state import FleetFigures, HubState, OutcomeStats
+from fleetsim.api.answer import to_json
+from fleetsim.api.health import HealthWord, HubMember, OutcomeStats
+from fleetsim.api.state import FleetFigures, HubState
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH, at_most, moment
 from fleetsim.dashboard.view_ceremonies import CeremonyFold, CeremonyView
@@ -209,12 +209,19 @@ class InboxFold:
         self.open.clear()
         self._vetoes.clear()
         for row in state.questions:
-            if isinstance(asked := of_row(events.QuestionAsked, row, row["askedAt"]), events.QuestionAsked):
+            if asked := of_row(events.QuestionAsked, row, row.asked_at):
                 self.asked(asked)
-        for row in state.vetoes:
-            opened = of_row(events.VetoWindowMoved, {**row, "decision": "open"}, state.at)
-            if isinstance(opened, events.VetoWindowMoved):
-                self.veto(opened)
+        for veto in state.vetoes:
+            self.veto(
+                events.VetoWindowMoved(
+                    at=state.at,
+                    correlation_id=veto.correlation_id,
+                    agent=veto.agent,
+                    skill=veto.skill,
+                    decision="open",
+                    expires_at=veto.expires_at,
+                )
+            )
 
     def settle(self, question_id: str, at: datetime, decision: str, by: str = "") -> None:
         """Close the question if it is open."""
@@ -395,13 +402,13 @@ class ViewBuilder:
             self._inbox.take(state)
             self._ceremonies.take_runs(state.runs)
         self._fleet.take(state)
-        listed = fleet_events.CeremoniesLoaded(at=state.at, ceremonies=state.ceremonies, errors=state.ceremony_errors)
-        self._ceremonies.loaded(listed)
-        self._figures, self._hubs = state.figures, msgspec.convert(state.hubs, tuple[HubMember, ...])
+        rows, problems = tuple(to_json(state.ceremonies)), tuple(to_json(state.ceremony_errors))
+        self._ceremonies.loaded(fleet_events.CeremoniesLoaded(at=state.at, ceremonies=rows, errors=problems))
+        self._figures, self._hubs = state.figures, state.hubs
         self._configured, self._stopping, self._storage = True, state.stopping, one_line(state.storage, 400)
         self._config_errors = {problem: one_line(problem, 400) for problem in state.rejected}
         troubles = [f"{owner or 'the hub'} is at its limit {limit}" for owner, limit in state.limits]
-        for row in msgspec.convert(state.channels, tuple[ChannelRow, ...]):
+        for row in state.channels:
             troubles += row.failures
         self._troubles = tuple(one_line(trouble, 300) for trouble in troubles)
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
+from fleetsim.api.answers import RunFacts
 from fleetsim.dashboard import read
 from fleetsim.events.fleet import (
     CeremoniesLoaded,
@@ -119,22 +123,22 @@ class CeremonyFold:
     def _recall(ceremony: _Ceremony) -> None:
         """The last run before this screen opened, from the list."""
         last = ceremony.facts.get("lastRun")
-        if not ceremony.runs and isinstance(last, Mapping) and (run := _run(last)):
-            ceremony.runs.append(run)
+        if not ceremony.runs and last is not None:
+            with suppress(msgspec.ValidationError):  # a recording of an earlier version
+                ceremony.runs.append(_run(msgspec.convert(last, RunFacts)))
 
-    def take_runs(self, runs: Sequence[Mapping[str, Any]]) -> None:
+    def take_runs(self, runs: Sequence[RunFacts]) -> None:
         """Set the runs to those of the hub, newest first; the ceremonies are listed after it."""
         self.missed = self.skipped = 0
         self._all.clear()
         for facts in runs:
-            ceremony, run = self._of(read.text(facts, "ceremonyId")), _run(facts)
-            if ceremony is not None and run is not None and len(ceremony.runs) < RUNS_MAX:
-                ceremony.runs.append(run)
-                ceremony.ok += run.status == "success"
-                ceremony.failed += run.status in _FAILED
-                slots = read.count(facts, "count") or 1
-                self.missed += slots if run.status == "missed" else 0
-                self.skipped += slots if run.status == "skipped" else 0
+            ceremony = self._of(one_line(facts.ceremony_id, 200))
+            if ceremony is not None and len(ceremony.runs) < RUNS_MAX:
+                ceremony.runs.append(_run(facts))
+                ceremony.ok += facts.status == "success"
+                ceremony.failed += facts.status in _FAILED
+                self.missed += facts.count if facts.status == "missed" else 0
+                self.skipped += facts.count if facts.status == "skipped" else 0
 
     def broken_paths(self) -> frozenset[str]:
         """The rejected files."""
@@ -219,21 +223,17 @@ class CeremonyFold:
         return self._rows
 
 
-def _run(facts: Mapping[str, Any]) -> RunRow | None:
-    """One run as the API has it; None if a fact is missing."""
-    at, status = read.moment(facts, "scheduledAt"), read.text(facts, "status", 20)
-    if at is None or not status:
-        return None
-    began, ended = read.moment(facts, "startedAt"), read.moment(facts, "endedAt")
+def _run(facts: RunFacts) -> RunRow:
+    ended = facts.ended_at
     return RunRow(
-        run_id=read.text(facts, "runId"),
-        at=at,
-        trigger=read.text(facts, "trigger", 20) or "cron",
-        status=status,
-        duration_ms=int((ended - began).total_seconds() * 1000) if began and ended else None,
-        lateness_ms=read.count(facts, "latenessMs"),
-        error=read.text(facts, "error", 300),
-        children=read.names(facts, "correlationIds"),
+        run_id=one_line(facts.run_id, 200),
+        at=facts.scheduled_at,
+        trigger=one_line(facts.trigger, 20) or "cron",
+        status=one_line(facts.status, 20),
+        duration_ms=int((ended - facts.started_at).total_seconds() * 1000) if ended else None,
+        lateness_ms=facts.lateness_ms,
+        error=one_line(facts.error, 300),
+        children=read.lines(facts.correlation_ids),
     )
 
 

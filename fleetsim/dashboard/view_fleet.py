@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace as with_members
 
-from fleetsim.api.health import HealthWord
-from fleetsim.api.state import AgentState, CardFacts, FleetFigures, HubState, OutcomeStats, TrendCount
+from fleetsim.api.health import HealthWord, OutcomeStats
+from fleetsim.api.state import AgentState, CardFacts, FleetFigures, HubState, TrendCount
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH_ORDER
 from fleetsim.events import fleet as fleet_events

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from fleetsim.api.answers import EndedRequest, OpenRequest
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import STATE
 from fleetsim.events import request as events
 from fleetsim.events.request import Event, Excerpt
 from fleetsim.events.wire import of_row
-from fleetsim.model.task import INTERRUPTED, JsonObject, TaskState
+from fleetsim.model.task import INTERRUPTED, TaskState
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.model.work import UpdateSource
 
@@ -236,23 +236,22 @@ class _Task:
             text = neutralise(said.text, limit=LIVE_CHARS_MAX)
             self.turns.append(Turn(at=event.at, agent=agent, text=text, chars=said.chars, parts=parts))
 
-    def take(self, facts: JsonObject, at: datetime) -> None:
-        """Set the facts to those of a row of the hub, which accepted the open task at this moment."""
-        row, state = self.row, read.text(facts, "state", 40)
-        for name, limit in (("agent", 100), ("skill", 100), ("taskId", 200), ("contextId", 200), ("dialect", 20)):
-            setattr(row, re.sub("Id$", "_id", name), read.text(facts, name, limit))
-        row.parent_id, row.question_id = facts.get("parentId") or "", facts.get("questionId")
-        row.origin, row.via = read.text(facts, "systemActor", 100), read.text(facts, "via", 20) or row.via
-        self.seq = read.count(facts, "seq") or 0
-        if state in STATE:
-            self.move(state, row.updated_at)
-        text, chars = str(facts.get("text") or ""), read.count(facts, "textChars") or 0
-        row.last = one_line(text) or row.last
-        if row.question_id is None and chars > self.live.chars:
-            self.live.replace_all(text, chars)
+    def take(self, told: OpenRequest) -> None:
+        """Set the facts to those of the hub."""
+        row = self.row
+        row.agent, row.skill = one_line(told.agent, 100), one_line(told.skill, 100)
+        row.task_id, row.context_id = one_line(told.task_id or "", 200), one_line(told.context_id or "", 200)
+        row.dialect, row.parent_id = one_line(told.dialect, 20), told.parent_id or ""
+        row.origin, row.via = one_line(told.system_actor, 100), one_line(told.via or "", 20) or row.via
+        row.question_id, self.seq = told.question_id, told.seq or 0
+        if told.state in STATE:
+            self.move(told.state, row.updated_at)
+        row.last = one_line(told.text) or row.last
+        if row.question_id is None and told.text_chars > self.live.chars:
+            self.live.replace_all(told.text, told.text_chars)
         if not self.turns:
-            prompt, chars = str(facts.get("prompt") or ""), read.count(facts, "promptChars") or 0
-            self.turns.append(Turn(at=at, agent="", text=neutralise(prompt, limit=LIVE_CHARS_MAX), chars=chars))
+            text = neutralise(told.prompt, limit=LIVE_CHARS_MAX)
+            self.turns.append(Turn(at=told.accepted_at, agent="", text=text, chars=told.prompt_chars))
         self.copied = self.detail = None
 
     def order(self) -> tuple[int, float]:
@@ -312,23 +311,22 @@ class TaskFold:
         task.copied = task.detail = self._rows = None
         return task
 
-    def take(self, flying: Sequence[JsonObject], ended: Sequence[JsonObject]) -> list[TaskRow]:
+    def take(self, flying: Sequence[OpenRequest], ended: Sequence[EndedRequest]) -> list[TaskRow]:
         """Set the tasks to those of the hub, and return those that ended, oldest first. Known timelines stay."""
         known, self._tasks = self._tasks, {}
         self._tasks.update((key, task) for key, task in known.items() if task.row.ended_at is not None)
         done = []
-        for facts in reversed(ended):
-            outcome = of_row(events.OutcomeDecided, facts, facts.get("endedAt"))
-            if isinstance(outcome, events.OutcomeDecided):
+        for told in reversed(ended):
+            if outcome := of_row(events.OutcomeDecided, told, told.ended_at):
                 self._tasks.setdefault(outcome.correlation_id or "", _Task(outcome.correlation_id or "", outcome.at))
                 if self.outcome(outcome):
                     self._tasks[outcome.correlation_id or ""].early = True
                 done.append(self._tasks[outcome.correlation_id or ""].copy())
-        for facts in flying:
-            key, at = str(facts.get("correlationId")), read.moment(facts, "acceptedAt")
-            if at is not None and key not in self._tasks:
-                self._tasks[key] = task = known.get(key) or _Task(key, at)
-                task.take(facts, at)
+        for row in flying:
+            key = row.correlation_id
+            if key not in self._tasks:
+                self._tasks[key] = known.get(key) or _Task(key, row.accepted_at)
+                self._tasks[key].take(row)
         self._rows = None
         return done
 

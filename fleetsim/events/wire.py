@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
 
-from fleetsim.api.answer import camel, iso, to_json
+from fleetsim.api.answer import HubAnswer, camel, iso, to_json
 from fleetsim.api.part_rows import part_notes
 from fleetsim.events import fleet as fleet_events
 from fleetsim.events import request as events
@@ -23,6 +23,8 @@ from fleetsim.model.errors import Blame
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import JsonObject
 from fleetsim.model.work import Outcome, OutcomeKind
+
+E = TypeVar("E", bound=Event)
 
 LIST_MAX = 10_000
 """Entries of a list in a payload that are read."""
@@ -203,9 +205,11 @@ def from_wire(row: Mapping[str, Any], *, seq: int = 0) -> Event | None:
     return OtherEvent(**envelope, name=topic, payload=members)
 
 
-def of_row(kind: type[Event], row: JsonObject, at: Any) -> Event | None:
+def of_row(kind: type[E], row: HubAnswer, at: datetime | str) -> E | None:
     """An event of a class at a moment, from a row of the API that has the members of its payload; None as above."""
-    return from_wire({**row, "topic": re.sub(r"{\w+}", "-", kind.TOPIC), "at": at, "payload": row})
+    facts = to_json(row)
+    event = from_wire({**facts, "topic": re.sub(r"{\w+}", "-", kind.TOPIC), "at": at, "payload": facts})
+    return event if isinstance(event, kind) else None
 
 
 _PATTERNS = tuple(

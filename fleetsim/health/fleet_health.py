@@ -20,8 +20,7 @@ from typing import Annotated, ClassVar, NamedTuple, TypeAlias
 from msgspec.structs import asdict
 from pydantic import ConfigDict, Field
 
-from fleetsim.api.health import AgentHealth, HealthSnapshot, HealthWord, SkillHealth, SystemActor
-from fleetsim.api.state import OutcomeStats
+from fleetsim.api.health import AgentHealth, HealthSnapshot, HealthWord, OutcomeStats, SkillHealth, SystemActor
 from fleetsim.health.outcome_stats import (
     WINDOW,
     EndClass,

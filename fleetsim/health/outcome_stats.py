@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from fleetsim.api.state import OutcomeStats, RecentFailure, TrendBucket
+from fleetsim.api.health import OutcomeStats, RecentFailure, TrendBucket
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.text import one_line

@@ -17,9 +17,9 @@ from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fleetsim.api.answer import to_json
-from fleetsim.api.health import HealthSnapshot, HubMember
-from fleetsim.api.state import AgentState, CardFacts, FleetFigures, HubState, OutcomeStats
+from fleetsim.api.answer import camel, to_json
+from fleetsim.api.health import HealthSnapshot, HubMember, OutcomeStats
+from fleetsim.api.state import AgentState, CardFacts, FleetFigures, HubState
 from fleetsim.ceremonies.runs import ceremony_facts, run_facts
 from fleetsim.events.log import KEEP_MAX
 from fleetsim.events.request import Event, Level
@@ -41,6 +41,8 @@ from fleetsim.runtime.inbound import PacedResponse
 
 T = TypeVar("T")
 
+ROWS = ("ceremonies", "ceremonyErrors", "runs", "channels", "hubs", "open", "questions", "vetoes", "recent")
+"""The members of the state whose dates have milliseconds, as at the endpoints that these rows are of."""
 ROWS_A_TURN = 50
 """Rows that are written at once: other work runs between two groups."""
 RECENT_MAX = 200
@@ -68,7 +70,10 @@ class CurrentState:
         """A page of the state."""
         limit, after = number(request, "limit", PAGE_MAX, PAGE_MAX), request.query_params.get("after")
         state = await self.read(principal_of(request), limit=limit, after=after)
-        body = encode({"success": True, "data": state})
+        data: dict[str, Any] = {camel(name): value for name, value in structs.asdict(state).items()}
+        for name in ROWS:
+            data[name] = [to_json(row) async for row in in_turns(data[name])]
+        body = encode({"success": True, "data": data})
         return PacedResponse(body, headers={"Cache-Control": "no-store"}, media_type="application/json")
 
     async def read(self, principal: Principal = ADMIN, *, limit: int = PAGE_MAX, after: str | None = None) -> HubState:
@@ -81,10 +86,9 @@ class CurrentState:
             told = await self._seen(principal, await hub.ledger.events(after_seq=seq - EVENTS_MAX, limit=EVENTS_MAX))
             page["events"] = tuple([to_wire(event) async for event in in_turns(told)])
             runs = await hub.ledger.runs(limit=RUNS_MAX)
-            owned = [run_facts(run) for run in runs if await self._ownership.owns_run(principal, run)]
-            page["runs"] = tuple(to_json(owned))
+            page["runs"] = tuple([run_facts(run) for run in runs if await self._ownership.owns_run(principal, run)])
         owns = self._ownership.owns
-        vetoes = [v for v in hub.hitl.vetoes() if principal.is_admin or await owns(principal, v.correlation_id)]
+        vetoes = tuple([v for v in hub.hitl.vetoes() if principal.is_admin or await owns(principal, v.correlation_id)])
         hubs: tuple[HubMember, ...] = ()
         if principal.is_admin:
             with suppress(NotAccepting):  # ``storage`` has the reason
@@ -103,11 +107,11 @@ class CurrentState:
             storage=snapshot.storage,
             agents=tuple(self._agents(snapshot, span_s)),
             ceremonies=tuple(
-                to_json(ceremony_facts(row))
+                ceremony_facts(row)
                 for row in (hub.scheduler.rows() if hub.scheduler else ())
                 if principal.is_admin or row.ceremony.created_by == principal.agent
             ),
-            vetoes=tuple(to_json(vetoes)),
+            vetoes=vetoes,
             **page,
         )
         if not principal.is_admin:
@@ -121,9 +125,9 @@ class CurrentState:
         return structs.replace(
             state,
             figures=structs.replace(figures, total=total, trend=trend, pushes=pushes),
-            ceremony_errors=tuple(to_json(hub.scheduler.problems())) if hub.scheduler else (),
-            channels=tuple(to_json(hub.channels.rows())),
-            hubs=tuple(to_json(hubs)),
+            ceremony_errors=tuple(hub.scheduler.problems()) if hub.scheduler else (),
+            channels=tuple(hub.channels.rows()),
+            hubs=hubs,
             rejected=hub.rejected(),
             limits=tuple(hub.limiter.accounts.at_limit()),
         )
@@ -141,17 +145,17 @@ class CurrentState:
         tracks, following = await open_page(hub, after)
         async for track in in_turns(tracks):
             if principal.is_admin or await self._ownership.owns(principal, track.record.request.correlation_id):
-                row = to_json(track_row(track, chars_max=EXCERPT_CHARS_MAX))
-                flying.append({**row, "seq": hub.events.last_seq})
+                row = track_row(track, chars_max=EXCERPT_CHARS_MAX)
+                flying.append(structs.replace(row, seq=hub.events.last_seq))
                 if track.question is not None:
-                    questions.append(to_json(question_row(track.question, chars_max=EXCERPT_CHARS_MAX)))
-        page = {"open": tuple(flying), "questions": tuple(questions), "next": following}
+                    questions.append(question_row(track.question, chars_max=EXCERPT_CHARS_MAX))
+        page: dict[str, Any] = {"open": tuple(flying), "questions": tuple(questions), "next": following}
         if after is None:
             since = window_start(hub.runtime.clock.now())
             ended = in_turns((await hub.ledger.outcomes(since=since, limit=RECENT_MAX))[::-1])
             page["recent"] = tuple(
                 [
-                    to_json(outcome_row(outcome, chars_max=EXCERPT_CHARS_MAX))
+                    outcome_row(outcome, chars_max=EXCERPT_CHARS_MAX)
                     async for outcome in ended
                     if principal.is_admin or await self._ownership.owns(principal, outcome.correlation_id)
                 ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from fleetsim.api.health import HubMember
 from fleetsim.api.state import HubState
 from fleetsim.dashboard.labels import Tone
 from fleetsim.dashboard.widgets import Grid
@@ -16,10 +17,11 @@ from tests.dashboard.driver import Driver, bare, showing
 from tests.dashboard.journal import NOW
 
 
-def hub(name: str, **facts: Any) -> Mapping[str, Any]:
-    started = (NOW - timedelta(hours=3)).isoformat()
-    row = {"hub": 1, "name": name, "version": "0.1.0", "startedAt": started, "leaseAgeS": 3.2, "leaseS": 30.0}
-    return {**row, "owned": 0, "took": 0, "tookAt": None, "here": False, **facts}
+def hub(name: str, **facts: Any) -> HubMember:
+    row = HubMember(
+        hub=1, name=name, version="0.1.0", started_at=NOW - timedelta(hours=3), lease_age_s=3.2, lease_s=30.0, owned=0
+    )
+    return replace(row, **facts)
 
 
 def panel(ui: Driver) -> Grid:
@@ -31,7 +33,7 @@ def tones(ui: Driver, at: int) -> set[str]:
     return {str(span.style) for cell in row.words(row.items[at]).cells for span in cell.spans}
 
 
-async def look(ui: Driver, *hubs: Mapping[str, Any], **facts: Any) -> None:
+async def look(ui: Driver, *hubs: HubMember, **facts: Any) -> None:
     """The state of a hub that shares its ledger with others arrives."""
     await ui.say(StateRead.of(HubState(seq=1, at=NOW, hubs=hubs, **facts)))
 
@@ -40,8 +42,8 @@ async def look(ui: Driver, *hubs: Mapping[str, Any], **facts: Any) -> None:
 async def test_hubs_that_share_a_ledger_have_a_panel_with_work_lease_and_take_over(width: int) -> None:
     async with showing(size=(width, 36)) as ui:
         assert not panel(ui).display
-        took_at = (NOW - timedelta(minutes=5)).isoformat()
-        await look(ui, hub("vm:/one", here=True, owned=12), hub("vm:/two", took=7, tookAt=took_at))
+        took_at = NOW - timedelta(minutes=5)
+        await look(ui, hub("vm:/one", here=True, owned=12), hub("vm:/two", took=7, took_at=took_at))
         assert panel(ui).display
         one, two = (text for text in ui.text.splitlines() if "vm:/" in text)
         assert ("12" in one, "3s of 30s" in one) == (True, True)
@@ -54,9 +56,9 @@ async def test_a_late_lease_and_a_second_version_stand_out() -> None:
     async with showing() as ui:
         await look(ui, hub("vm:/one"), hub("vm:/two"))
         assert not {Tone.WARN, Tone.BAD} & tones(ui, 1)
-        await look(ui, hub("vm:/one"), hub("vm:/two", leaseAgeS=16.0))
+        await look(ui, hub("vm:/one"), hub("vm:/two", lease_age_s=16.0))
         assert Tone.WARN in tones(ui, 1)
-        await look(ui, hub("vm:/one"), hub("vm:/two", version="0.2.0", leaseAgeS=31.0))
+        await look(ui, hub("vm:/one"), hub("vm:/two", version="0.2.0", lease_age_s=31.0))
         assert {Tone.WARN, Tone.BAD} <= tones(ui, 1)
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from fleetsim.api.answer import to_json
+from fleetsim.api.answers import ChannelRow, SinkRow
 from fleetsim.api.health import HealthWord
 from fleetsim.api.state import HubState
 from fleetsim.dashboard.screens.fleet import needs
@@ -204,7 +205,7 @@ def test_a_timeline_is_the_same_if_the_hubs_state_had_the_end_already() -> None:
         j.update(about, state, via="stream")
     j.end(about, endedAt=j.at.isoformat())
     ended = next(event for event in j.events if isinstance(event, OutcomeDecided))
-    row = {**to_json(outcome_row(ended.outcome)), "endedAt": ended.at.isoformat()}
+    row = replace(outcome_row(ended.outcome), ended_at=ended.at.isoformat())
     builder = ViewBuilder()
     builder.fold_all([StateRead.of(HubState(seq=0, at=NOW, recent=(row,))), *j.events])
     found = builder.detail(about["correlation_id"])
@@ -398,11 +399,11 @@ def test_a_rejected_file_is_shown_until_it_loads() -> None:
 
 
 def test_a_trouble_of_the_hubs_state_needs_a_person_until_a_later_state_has_none() -> None:
-    sink = {"sink": "ops", "kind": "webhook", "failingSince": NOW.isoformat(), "lastError": "HTTP 503"}
+    sink = SinkRow(sink="ops", kind="webhook", failing_since=NOW, last_error="HTTP 503")
     facts: dict[str, Any] = {
         "rejected": ("agent-keys.yaml:3: quinn has no key",),
         "limits": (("quinn", "requests_per_s"),),
-        "channels": ({"id": "people", "agents": [], "sinks": [sink]},),
+        "channels": (ChannelRow(id="people", agents=(), sinks=(sink,)),),
     }
     builder = ViewBuilder()
     builder.fold(StateRead.of(HubState(seq=0, at=NOW, **facts)))

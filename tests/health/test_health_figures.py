@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from fleetsim.api.answer import to_json
-from fleetsim.api.health import AgentHealth, HealthWord, SystemActor
-from fleetsim.api.state import OutcomeStats, RecentFailure, TrendBucket
+from fleetsim.api.health import AgentHealth, HealthWord, OutcomeStats, RecentFailure, SystemActor, TrendBucket
 from fleetsim.health.fleet_health import Condition, FleetHealth, Thresholds
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage

@@ -8,8 +8,7 @@ from pydantic.alias_generators import to_camel
 
 from fleetsim.api.answer import camel
 from fleetsim.api.bodies import AnswerBody, RequestBody
-from fleetsim.api.health import HealthWord
-from fleetsim.api.state import OutcomeStats
+from fleetsim.api.health import HealthWord, OutcomeStats
 from fleetsim.ceremony.file import CeremonyFile
 from fleetsim.fleet.settings import AgentFile, FleetSettings
 from fleetsim.health.fleet_health import FleetHealth
