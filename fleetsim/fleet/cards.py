@@ -29,6 +29,7 @@ from fleetsim.model.errors import (
     FleetsimError,
     HttpRefused,
     NotAccepting,
+    TransportError,
     UnknownTarget,
     WireError,
 )
@@ -99,13 +100,15 @@ class AgentView:
 class _CardState:
     """One agent's client and view. ``wake`` has its card read now.
 
-    ``failures`` are the kinds of failure since the card was last read, with whether the agent was there.
+    ``failures`` are the kinds of failure since the card was last read, with whether the agent was there. ``works``: a
+    task completed, and no connection failed since. Then a card that answers 5xx does not mean that the agent is down.
     """
 
     client: AgentClient
     view: AgentView
     failures: set[tuple[type[FleetsimError], bool]] = field(default_factory=set)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    works: bool = False
     worker: asyncio.Task[None] | None = None
 
 
@@ -260,10 +263,18 @@ class CardBroker:
 
     # ------------------------------------------------------------------ fetching
 
+    def completed(self, agent: str) -> None:
+        """A task of the agent completed: it is there, even if its card cannot be read."""
+        if (state := self._states.get(agent)) is not None:
+            state.works = True
+            if state.view.reachable is False:
+                self._see(state, replace(state.view, reachable=True, unreachable_since=None))
+
     def hurry(self, agent: str) -> None:
         """Fetch an agent's card now instead of at its next time. An unknown agent is ignored."""
-        if agent in self._states:
-            self._states[agent].wake.set()
+        if (state := self._states.get(agent)) is not None:
+            state.works = False
+            state.wake.set()
 
     def speaks(self, agent: str, url: str, dialect: str) -> None:
         """The agent at the origin of ``url`` took work in this dialect though its card reads as another: new work is
@@ -468,7 +479,10 @@ class CardBroker:
         if isinstance(error, CardNotTrusted):
             view = replace(view, card=None, choice=None)
         reason = one_line(f"{error}{f' ({error.hint})' if error.hint else ''}", 300)
-        answered = isinstance(error, AuthRefused | WireError) or (isinstance(error, HttpRefused) and error.status < 500)
+        state.works &= not isinstance(error, TransportError)
+        answered = isinstance(error, AuthRefused | WireError) or (
+            isinstance(error, HttpRefused) and (error.status < 500 or state.works)
+        )
         usable = view.card is not None or bool(view.entry.skills)
         reachable, now = answered and usable, self._runtime.clock.now()
         seen = replace(

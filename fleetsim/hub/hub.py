@@ -478,6 +478,8 @@ class Hub:
                             BreakerOpened() | BreakerClosed() | OutcomeDecided(outcome=Outcome(cause=Cause.UNREACHABLE))
                         ):
                             self.broker.hurry(agent)
+                        case OutcomeDecided(outcome=Outcome(success=True)):
+                            self.broker.completed(agent)
                         case CardFetched():
                             if event.changed:
                                 self.tracker.push_watch.forget(agent)

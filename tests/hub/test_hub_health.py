@@ -95,6 +95,22 @@ async def test_routing_skips_an_agent_that_refuses_our_key_until_it_accepts_it_a
         assert {await routed(t) for _ in range(30)} == {"ava", "quinn"}
 
 
+async def test_an_agent_whose_card_alone_answers_503_is_up_while_its_tasks_complete() -> None:
+    async with local_hub(worker("quinn"), card_refresh_s=60.0) as t:
+        await asyncio.sleep(1)
+        t.network.fault(Status(status=503), Match(origin="http://quinn.example:8000", method="GET"))
+        await asyncio.sleep(200)
+        assert row(t).health is HealthWord.DOWN, "nobody knows that it works"
+        for _ in range(3):
+            assert (await ask(t, "echo", agent="quinn")).success
+            await asyncio.sleep(200)
+        assert (row(t).health, t.hub.broker.view("quinn").stale) == (HealthWord.UP, True)
+        t.network.down("http://quinn.example:8000")
+        await ask(t, "echo", agent="quinn")
+        await asyncio.sleep(5)
+        assert row(t).health is HealthWord.DOWN
+
+
 async def test_routing_skips_an_agent_while_its_breaker_is_open() -> None:
     async with local_hub(worker("quinn"), worker("ava")) as t:
         await asyncio.sleep(1)
