@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 from fleetsim.model.asking import key_of
 from fleetsim.model.call import Call, GetTask, SubscribeToTask
 from fleetsim.model.card import AgentCard
-from fleetsim.model.errors import FleetsimError, HttpRefused, WireError
+from fleetsim.model.errors import FleetsimError, HttpRefused, Unreachable, WireError
 from fleetsim.model.event import DirectReply, Snapshot, TaskEvent
 from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus
 from fleetsim.model.work import SkillRequest, UpdateSource
@@ -117,7 +117,7 @@ class TrackDriver:
         headers: Mapping[str, str] | None,
         timeout_s: float | None,
         fell_back: Callable[[FleetsimError], object],
-        retrying: Callable[[HttpRefused, float], object],
+        retrying: Callable[[HttpRefused | Unreachable, float], object],
     ) -> None:
         """``signal`` is the first reply, ``events`` the rest of its stream. The message answers ``answers``."""
         self.event: TaskEvent | None = None

@@ -28,6 +28,7 @@ from fleetsim.model.errors import (
     MethodNotFound,
     RpcError,
     TimedOut,
+    Unreachable,
     UnsupportedOperation,
     VersionNotSupported,
     WireError,
@@ -52,8 +53,8 @@ Ask: TypeAlias = "Callable[[SentTask], Awaitable[str | tuple[Part, ...] | None]]
 FellBack: TypeAlias = Callable[[FleetsimError], object]
 """Gets the reason why polls replace a stream."""
 
-Retrying: TypeAlias = Callable[[HttpRefused, float], object]
-"""Takes the refusal of an overloaded agent, and the seconds until it is called again."""
+Retrying: TypeAlias = Callable[[HttpRefused | Unreachable, float], object]
+"""Takes the refusal of an overloaded agent or token endpoint, and the seconds until it is called again."""
 
 WAIT_S = 300.0
 """Seconds until a call gives up waiting for a task, by default."""
@@ -199,7 +200,7 @@ class Following(FollowedRequest):
         self._timeout_s = timeout_s
         self._updates = self._follow()
         self.task = task if isinstance(task, Task) else None
-        self.refused: HttpRefused | None = None
+        self.refused: HttpRefused | Unreachable | None = None
         self._client = client
         self._outgoing = outgoing
         self._asked = (outgoing.task_id, outgoing.context_id) if outgoing is not None else (None, None)
@@ -361,14 +362,14 @@ class Following(FollowedRequest):
         while True:
             try:
                 return await call()
-            except HttpRefused as error:
+            except (HttpRefused, Unreachable) as error:
                 if not await self._paused(attempt, error):
                     raise
                 attempt += 1
 
-    async def _paused(self, attempt: int, error: FleetsimError) -> bool:
+    async def _paused(self, attempt: int, error: HttpRefused | Unreachable) -> bool:
         """Wait before a refused call is repeated, as the hub does. False: it is not to be repeated, or not in time."""
-        if not isinstance(error, HttpRefused) or not error.retryable:
+        if not error.retryable if isinstance(error, HttpRefused) else error.retry_after_s is None:
             return False
         draw = self._client.runtime.rng.stream("retry").random()
         wait_s = pause_s(attempt, draw, error.retry_after_s)
