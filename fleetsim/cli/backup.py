@@ -106,7 +106,8 @@ def move(common: CommonOptions, /, source: str, target: str) -> None:
     if common.as_json:
         render.emit_json({"schema": "fleetsim/ledger-move/1", "to": target, "rows": rows})
         return
-    render.line(f"moved {', '.join(f'{count:,} {table}' for table, count in rows.items())}")
+    moved = ", ".join(f"{count:,} {table}" for table, count in rows.items())
+    render.line(f"moved {moved}" if rows else f"already moved to {target}")
     with_it = f"--ledger '{target}', or fleet.ledger in agents.yaml" if "://" in target else "no --ledger"
     common.note(f"  next: start the hub with {with_it}")
 

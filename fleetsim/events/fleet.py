@@ -308,7 +308,7 @@ class LoopStalled(Event, frozen=True, kw_only=True):
 
 
 class HubStarted(Event, frozen=True, kw_only=True):
-    """The hub listens."""
+    """The hub listens. Only its own readers receive this."""
 
     TOPIC: ClassVar[str] = "hub.started"
     url: str
@@ -333,7 +333,7 @@ class HubLeaseLost(Event, frozen=True, kw_only=True):
 
 
 class HubStopping(Event, frozen=True, kw_only=True):
-    """The hub is closing."""
+    """The hub is closing. Only its own readers receive this."""
 
     TOPIC: ClassVar[str] = "hub.stopping"
 

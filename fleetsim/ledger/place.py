@@ -56,8 +56,9 @@ class Place:
     def address(self) -> str:
         """The address without a password and options."""
         parts = urlsplit(self.dsn)
-        user, port = f"{parts.username}@" if parts.username else "", f":{parts.port}" if parts.port else ""
-        return f"postgresql://{user}{parts.hostname or 'localhost'}{port}{parts.path}"
+        user, _, hosts = parts.netloc.rpartition("@")  # several hosts have no ``hostname`` and ``port``
+        user = f"{user.partition(':')[0]}@" if user else ""
+        return f"postgresql://{user}{hosts or 'localhost'}{parts.path}"
 
     def keys_damaged(self) -> ConfigError:
         """The error for shared keys that cannot be used."""

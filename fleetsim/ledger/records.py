@@ -24,7 +24,11 @@ class LedgerCopied(ConfigError):
 
 
 class LedgerMoved(ConfigError):
-    """The ledger was moved to another form and place (``fleetsim ledger move``)."""
+    """The ledger was moved to another form and place (``fleetsim ledger move``): ``to``."""
+
+    def __init__(self, ledger: object, *, to: str, hint: str) -> None:
+        super().__init__(f"the ledger {ledger} was moved to {to}", hint=hint)
+        self.to = to
 
 
 class LedgerLocked(ConfigError):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from fleetsim.ledger.interface import LedgerLimits, SharedLedger
 from fleetsim.ledger.place import Place
+from fleetsim.ledger.records import LedgerMoved
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Files
 
@@ -39,8 +39,9 @@ async def shared_keys(place: Place, mine: str, *, hub: str, env: Mapping[str, st
     return await secrets.shared(place, "hub", mine, await secrets.sealing_key(env, files), hub=hub)
 
 
-def move_ledger(source: str, target: str, now: datetime, *, name: str) -> Coroutine[Any, Any, dict[str, int]]:
-    """Move between a file, or the file ``name`` of a folder, and an address in PostgreSQL; the rows by table.
+async def move_ledger(source: str, target: str, now: datetime, *, name: str) -> dict[str, int]:
+    """Move between a file, or the file ``name`` of a folder, and an address in PostgreSQL; the rows by table, of which
+    a ledger that was moved there before has none.
 
     Raises ConfigError as ``move_to_postgres``, and if not exactly one of the two is an address.
     """
@@ -50,7 +51,12 @@ def move_ledger(source: str, target: str, now: datetime, *, name: str) -> Corout
     if out is ("://" in source):
         raise ConfigError("one of the two must be a file, and the other postgresql://…", hint="see --help")
     place, given = Place.read(target if out else source), Path(source if out else target)
-    path = (given / name if given.is_dir() else given).resolve()
+    path = (given / name if given.is_dir() else given).resolve()  # noqa: ASYNC240 - nothing else runs beside a move
     if not (needed := path if out else path.parent).exists():
         raise ConfigError(f"{needed} does not exist", hint="name the state folder")
-    return move.move_to_postgres(path, place, now) if out else move.move_to_file(place, path, now)
+    try:
+        return await (move.move_to_postgres(path, place, now) if out else move.move_to_file(place, path, now))
+    except LedgerMoved as moved:
+        if moved.to != str(place if out else path):
+            raise
+        return {}

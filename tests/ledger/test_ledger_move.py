@@ -14,13 +14,14 @@ from fleetsim.ledger import Ledger, LedgerLocked, LedgerMoved
 from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.ledger import open_postgres
 from fleetsim.ledger.postgres.move import NOT_MOVED, TABLES, move_to_file, move_to_postgres
+from fleetsim.ledger.shared import move_ledger
 from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.ledger.sqlite.sums import SUMMED
 from fleetsim.model.errors import ConfigError
 from fleetsim.request.records import Phase, QuestionState
 from fleetsim.runtime.ports import Runtime
 from tests.ledger.ledgers import START, answer, at, card, event, outcome, question, record, run, task, webhook
-from tests.postgres import Server
+from tests.postgres import PASSWORD, Server
 
 pytestmark = [pytest.mark.pg, pytest.mark.sockets]
 
@@ -70,7 +71,9 @@ async def everything(ledger: Ledger) -> list[Any]:
     ]
 
 
-async def test_a_ledger_moves_there_and_back_with_every_row(path: Path, place: Place, runtime: Runtime) -> None:
+async def test_a_ledger_moves_there_and_back_with_every_row(
+    path: Path, place: Place, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with open_ledger(path, clock=runtime.clock, storage="inline") as ledger:
         await fill(ledger)
         before = await everything(ledger)
@@ -82,6 +85,11 @@ async def test_a_ledger_moves_there_and_back_with_every_row(path: Path, place: P
         async with open_ledger(path, clock=runtime.clock, storage="inline", take_over=True):
             pass
     assert str(place) in str(refused.value)
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    address = f"{place.address}?schema={place.schema}"
+    assert await move_ledger(str(path), address, START, name=path.name) == {}
+    with pytest.raises(LedgerMoved):
+        await move_ledger(str(path), f"{address}_2", START, name=path.name)
     async with open_postgres(place) as shared:
         assert await everything(shared) == before
         taken = await shared.take_over()
@@ -95,6 +103,7 @@ async def test_a_ledger_moves_there_and_back_with_every_row(path: Path, place: P
     async with open_ledger(path, clock=runtime.clock, storage="inline") as ledger:
         assert await everything(ledger) == after
         assert await ledger.accept([record("c-10")])
+    assert await move_ledger(address, str(path), at(60), name=path.name) == {}
     with pytest.raises(LedgerMoved):
         async with open_postgres(place):
             pass

@@ -27,7 +27,7 @@ from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.schema import migrate
 from fleetsim.ledger.postgres.storage import CONNECT_S, Connection, refused
 from fleetsim.ledger.postgres.verbs import storable
-from fleetsim.ledger.records import CardSnapshot, EarlyWebhook, LedgerDamaged
+from fleetsim.ledger.records import CardSnapshot, EarlyWebhook, LedgerDamaged, LedgerMoved
 from fleetsim.ledger.sqlite.copies import MOVED, mark_moved, mark_of
 from fleetsim.ledger.sqlite.file import head_path, lock, open_file, sync_folder
 from fleetsim.ledger.sqlite.ledger import add_outcome
@@ -221,9 +221,10 @@ async def _tables(place: Place, now: datetime, *, new: bool) -> AsyncIterator[Co
         async with connection.transaction():
             there = await connection.fetchval("SELECT to_regclass($1)", f'"{place.schema}".hubs')
             moved = there and await connection.fetchval("SELECT place FROM moved")
-            if not new and (not there or moved):
-                what = f"the ledger {place} was moved to {moved}" if moved else f"{place} holds no ledger"
-                raise ConfigError(what, hint="look at the address and the schema")
+            if not new and moved:
+                raise LedgerMoved(place, to=moved, hint="look at the address and the schema")
+            if not new and not there:
+                raise ConfigError(f"{place} holds no ledger", hint="look at the address and the schema")
             if moved:
                 aside = f"{place.schema[:40]}_moved_{now:%Y%m%d%H%M%S}"
                 await connection.execute(f'ALTER SCHEMA "{place.schema}" RENAME TO "{aside}"')

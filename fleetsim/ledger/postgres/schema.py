@@ -137,14 +137,18 @@ async def migrate(connection: asyncpg.Connection, schema: str, *, alone: bool = 
     """
     quoted = f'"{schema}"'  # its characters are checked by ``Place``
     async with connection.transaction():
+        await connection.execute("SET LOCAL statement_timeout = 0")
         lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
         await connection.execute(lock, f"fleetsim {schema}", timeout=MIGRATION_S)
-        await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted}")
+        # Neither statement runs without need: each needs a right that a hub with tables does not.
+        if await connection.fetchval("SELECT to_regnamespace($1)", quoted) is None:
+            await connection.execute(f"CREATE SCHEMA {quoted}")
         await connection.execute(f"SET LOCAL search_path = {quoted}")
-        await connection.execute(
-            "CREATE TABLE IF NOT EXISTS schema_version (version int PRIMARY KEY, oldest int NOT NULL,"
-            " program text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
-        )
+        if await connection.fetchval("SELECT to_regclass('schema_version')") is None:
+            await connection.execute(
+                "CREATE TABLE schema_version (version int PRIMARY KEY, oldest int NOT NULL,"
+                " program text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
+            )
         await require_version(connection, "version" if alone else "oldest")
         there = await connection.fetchval("SELECT coalesce(max(version), 0) FROM schema_version")
         if 0 < there < VERSION:

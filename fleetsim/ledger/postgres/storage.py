@@ -215,6 +215,7 @@ class Storage:
             connection = await self._connect()
             try:
                 await migrate(connection, self._place.schema)
+                await self._require_session(connection)
             finally:
                 await connection.close()
             self._readers = await asyncpg.create_pool(
@@ -223,8 +224,9 @@ class Storage:
                 max_size=READERS_MAX,
                 timeout=CONNECT_S,
                 command_timeout=COMMAND_S,
-                server_settings=self._settings,
+                init=self._begin,
                 reset=_keep,
+                max_queries=2**31,  # the same: a new connection may be refused
             )
             await self.join()  # last: a start that fails leaves no member
         except BaseException as error:
@@ -260,7 +262,7 @@ class Storage:
                 if hub is None:
                     place = await connection.fetchval("SELECT place FROM moved")
                     hint = "start without --ledger and fleet.ledger; `fleetsim ledger move` brings it back"
-                    raise LedgerMoved(f"the ledger {self._place} was moved to {place}", hint=hint)
+                    raise LedgerMoved(self._place, to=place, hint=hint)
                 self.hub = hub
                 await connection.execute("SELECT pg_notify(current_schema(), 'hubs')")
             await self._own(connection)
@@ -296,22 +298,45 @@ class Storage:
             limit_ms = max(1_000, round(self._lease_s * 1_000 / 2))  # a write must end before its lease does
             await connection.execute("SELECT set_config('transaction_timeout', $1, false)", str(limit_ms))
 
-    @property
-    def _settings(self) -> dict[str, str]:
-        # A hub that was stopped within a group holds the lock of its row: the server ends such a session.
-        idle_ms = max(500, round(self._lease_s * 1_000 / 3))
-        return {
+    async def _begin(self, connection: Connection) -> None:
+        """Give a new session its values, whatever the defaults of the database and the role are.
+
+        Statements do it: a pooler refuses most values that come with the connection.
+        """
+        settings = {
             "search_path": self._place.schema,
             "application_name": "fleetsim",
             # A database may default to off, and would then lose writes that we confirmed.
             "synchronous_commit": "on",
-            "idle_in_transaction_session_timeout": str(idle_ms),
+            # A hub that was stopped within a group holds the lock of its row: the server ends such a session.
+            "idle_in_transaction_session_timeout": str(max(500, round(self._lease_s * 1_000 / 3))),
+            "statement_timeout": "0",
+            # The groups of two hubs change the same rows: a stricter level refuses one of them.
+            "default_transaction_isolation": "read committed",
         }
+        set_all = "SELECT set_config(name, value, false) FROM unnest($1::text[], $2::text[]) AS new (name, value)"
+        await connection.fetch(set_all, list(settings), list(settings.values()))
+
+    async def _require_session(self, connection: Connection) -> None:
+        """Raise ConfigError behind a pooler that gives each transaction of a connection another session."""
+        mark = "SELECT set_config('fleetsim.connection', $1, false)"
+        await connection.fetchval(mark, "first")
+        other = await self._connect()
+        try:
+            await other.fetchval(mark, "second")  # in the same session if the pooler has no more
+            if await connection.fetchval("SELECT current_setting('fleetsim.connection', true)") != "first":
+                raise asyncpg.InvalidSQLStatementNameError("the session has changed")
+        finally:
+            await other.close()
 
     async def _connect(self, within_s: float = CONNECT_S, *, command_s: float = COMMAND_S) -> Connection:
-        return await asyncpg.connect(
-            self._place.dsn, timeout=within_s, command_timeout=command_s, server_settings=self._settings
-        )
+        connection = await asyncpg.connect(self._place.dsn, timeout=within_s, command_timeout=command_s)
+        try:
+            await self._begin(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
 
     async def _listen(self) -> None:
         """Add every notice of a hub to ``heard``, and connect again whenever the connection is lost."""
@@ -384,8 +409,11 @@ class Storage:
             if group:
                 await self._commit(group)
 
-    async def _commit(self, group: Sequence[WriteCall]) -> None:
-        """Commit the group. If a write of it raises, each of them runs in a transaction of its own."""
+    async def _commit(self, group: Sequence[WriteCall], *, again: bool = False) -> None:
+        """Commit the group. If a write of it raises, each of them runs in a transaction of its own.
+
+        A group that PostgreSQL undid for the sake of another transaction (40001, 40P01) is tried once more.
+        """
         results: list[tuple[WriteCall, Any]] = []
         transaction = None
         committing = 0  # the number of the group, once its commit may have reached the server
@@ -410,6 +438,10 @@ class Storage:
             committing = number
             await transaction.commit()
         except Exception as error:  # noqa: BLE001 - the callers get it
+            if isinstance(error, asyncpg.SerializationError | asyncpg.DeadlockDetectedError) and not again:
+                await self._abandon(transaction)
+                await self._commit(group, again=True)
+                return
             reason = explain(error)
             passing = isinstance(reason, NotAccepting) and reason.retryable
             await self._abandon(None if passing else transaction)
@@ -489,6 +521,17 @@ def refused(place: Place, error: BaseException) -> ConfigError:
             why, hint = "the database does not exist", "create it: createdb NAME"
         case asyncpg.InsufficientPrivilegeError():
             why, hint = f"the user may not create or use the schema: {error}", "GRANT CREATE ON DATABASE … TO …"
+        case asyncpg.InvalidSQLStatementNameError() | asyncpg.DuplicatePreparedStatementError():
+            why = "a pooler in transaction mode gives each transaction another session"
+            hint = "set the pooler to session mode (pool_mode = session), or name PostgreSQL's own address"
+        case asyncpg.ReadOnlySQLTransactionError():
+            why = "it is a standby, or read-only"
+            hint = "name all servers and the one to use: postgresql://A,B/NAME?target_session_attrs=read-write"
+        case OSError() if said := getattr(error, "verify_message", ""):  # of TLS
+            why = f"the certificate of PostgreSQL is not trusted ({said})"
+            hint = (
+                "add sslrootcert=/path/of/the/authority.pem to the address, or sslmode=require to trust any certificate"
+            )
         case PermissionError(filename=str(path)):  # asyncpg looks for certificates below HOME
             why, hint = f"{path} cannot be read", "set HOME to a folder that this user can read"
         case OSError() | TimeoutError():

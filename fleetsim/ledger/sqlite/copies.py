@@ -89,7 +89,7 @@ def check_file(connection: sqlite3.Connection, path: Path, now: datetime, *, tak
 
 def _moved(path: Path, place: str) -> LedgerMoved:
     hint = "name it with --ledger or fleet.ledger; `fleetsim ledger move` brings it back"
-    return LedgerMoved(f"the ledger {path} was moved to {place}", hint=hint)
+    return LedgerMoved(path, to=place, hint=hint)
 
 
 def counted_as_sent(body: str) -> tuple[str, str]:
