@@ -37,6 +37,7 @@ class PollTurns:
         """Wait for the turn of one poll. Sends, answers and webhooks do not wait here."""
         now = self._clock.monotonic()
         mine = max(self._next_at, now)
+        # A fixed pace fell behind for ever with 12,000 tasks; without one, a restart polls all agents at once.
         self._next_at = mine + 1 / max(POLLS_PER_S, POLLS_HEADROOM * expected_per_s)
         if mine > now:
             await asyncio.sleep(math.ceil(mine / TOGETHER_S) * TOGETHER_S - now)

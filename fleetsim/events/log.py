@@ -290,6 +290,7 @@ class EventLog:
 
     def _past(self, after: int, *, journaled: bool) -> Sequence[Event]:
         """The kept events that a new reader receives first. ``SharedEventLog`` has others."""
+        # A killed hub's next run gives the numbers of unwritten events to other events.
         return self._kept[self._place(after) : self._place(self._settled_seq) if journaled else None]
 
     def _unsubscribe(self, reader: Subscription) -> None:

@@ -93,7 +93,7 @@ class Journal:
                     [replace(event, seq=0) for event in self._batch] if self._shared else self._batch
                 )
             except NotAccepting:
-                self._events.release()
+                self._events.release()  # a full disk must not hide the news that it is full
                 raise
             finally:
                 late.cancel()

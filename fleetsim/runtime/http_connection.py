@@ -276,7 +276,7 @@ class Connection(asyncio.BufferedProtocol):
             response.whole = False
             self._paused = True
             self._transport.pause_reading()
-        if not response.whole:
+        if not response.whole:  # a small response wakes its caller once, at its end
             response.wake()
 
     def on_message_complete(self) -> None:

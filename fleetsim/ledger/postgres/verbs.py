@@ -199,6 +199,7 @@ async def take_over(connection: Connection, calls: Sequence[int]) -> Sequence[tu
     )
     limit, ended = max(calls), "hub IN (SELECT hub FROM hubs WHERE ended_at IS NOT NULL)"
     opened = await connection.fetch(
+        # SKIP LOCKED and a limit let all hubs that are left share the requests.
         # By a range, and in the order of the index (hub, seq): by equality the planner would read all open requests.
         "UPDATE requests SET hub = this_hub() WHERE seq = ANY (ARRAY(SELECT orphan.seq FROM hubs CROSS JOIN LATERAL"
         " (SELECT seq FROM requests WHERE phase <> 'closed' AND requests.hub BETWEEN hubs.hub AND hubs.hub"
@@ -254,6 +255,7 @@ async def save_card(connection: Connection, calls: Sequence[tuple[str, str]]) ->
 async def append(connection: Connection, calls: Sequence[AppendCall]) -> Sequence[None]:
     """Insert events. Those without a number get the next ones: the order of their commits is the order of all hubs."""
     rows = [row for call in calls for row in call.events]
+    # Last in its group, so that hubs wait for each other only from here to the commit.
     last = await connection.fetchval(
         "UPDATE journal SET last = greatest(last, $2) + $1 RETURNING last",
         sum(row[0] == 0 for row in rows),
