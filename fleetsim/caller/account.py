@@ -1,5 +1,4 @@
-"""One account per principal: an agent, or a key. Every door charges it: the API, ``/a2a``, MCP, replies, streams and
-webhooks.
+"""One account per principal: an agent, or a key. Every door and every reader of an agent's answers charges it.
 
 It counts processor time, events, requests, open requests and bytes in memory. Over a limit a request or webhook gets
 429 with ``Retry-After``; replies and streams are read later, so that TCP slows their sender, and calls leave later.

@@ -429,8 +429,7 @@ class FleetProxy:
     async def _asked(
         self, task: SkillContext, key: TaskKey, question: Question, heard: Subscription, unfit: set[str]
     ) -> bool:
-        """Ask the task's sender and forward the answer. False if the question is still open, or closed without an
-        answer.
+        """Ask the task's sender and forward the answer. False if the question is still open, or closed without one.
 
         A person may answer it elsewhere, or the agent may withdraw it; then the task continues. ``unfit`` has the
         messages that did not answer it.

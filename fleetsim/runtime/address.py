@@ -95,12 +95,11 @@ def is_public(address: Address) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowEntry:
-    """One exception an operator made: some ports at some addresses, for one host name or for any.
+    """An operator's exception: some ports at some addresses, for one host name or for any.
 
     Written ``HOST:PORT``, ``CIDR:PORT`` or ``HOST=CIDR:PORT``; IPv6 in brackets. PORT is one port, a range
-    (``8000-8100``, both ends included) or ``*`` for all, as test listeners on ports of chance need. A name without
-    a CIDR may resolve to public, private or loopback addresses (``localhost`` to loopback alone), never to
-    link-local ones, where cloud metadata lives.
+    (``8000-8100``, both ends included) or ``*`` for all. A name without a CIDR may resolve to public, private or
+    loopback addresses (``localhost`` to loopback alone), never to link-local ones, which serve cloud metadata.
     """
 
     ports: range

@@ -94,10 +94,9 @@ class Watchdog:
     def _look(self, due: float, late_s: float, ident: int) -> None:
         """Log where the loop is held up.
 
-        A process that was stopped and continues (SIGSTOP, a debugger, a frozen container) looks like a stall: the beat
-        is seconds late while the loop is in its selector. That stack names no cause, so the loop itself logs once that
-        the process stood still. If it was stopped in the middle of work, the log names that place, since the two cases
-        look the same. (On Linux the monotonic clock stops while the machine sleeps, so no timer is late then.)
+        A process that was stopped and continues (SIGSTOP, a debugger, a frozen container) looks like a stall. If it was
+        stopped in its selector, that stack names no cause, and the loop itself logs once that the process stood still.
+        If it was stopped in the middle of work, the log names that place. A machine that sleeps makes no timer late.
         """
         frame = sys._current_frames().get(ident)
         if frame is None:

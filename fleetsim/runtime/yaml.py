@@ -1,7 +1,6 @@
-"""Reading the YAML a person wrote: a strict subset, bounded before anything is built, with places kept.
+"""Reads a strict subset of YAML, bounded before a value is built, with the place of each value.
 
-The text is scanned as parser events (safe at any depth) and values are built here, so that nothing of
-PyYAML's YAML 1.1 surprises gets in. The subset:
+PyYAML gives its parser events (safe at any depth) and no values of YAML 1.1. The subset:
 
 - mappings with unique text keys, lists, and scalars; one document; UTF-8;
 - plain ``true``/``false`` are booleans, ``null``, ``~`` and nothing are null, decimal integers without leading
@@ -9,7 +8,6 @@ PyYAML's YAML 1.1 surprises gets in. The subset:
 - anything quoted is text. ``1.10`` is the float 1.1: where text is wanted the models refuse it and say to quote.
 
 Refused: anchors, aliases, merge keys, tags, duplicate keys, and more bytes, nesting or nodes than allowed.
-Source of the rules: reference "YAML" and "Config files".
 """
 
 from __future__ import annotations

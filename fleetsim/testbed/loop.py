@@ -276,8 +276,7 @@ def run(
 
     Raises:
         Deadlock: every worker waits, and no timer or callback can wake one.
-        LeftOver: ``main`` returned while workers that it started still ran (``strict``), or no code retrieved the error
-            of one.
+        LeftOver: workers that ``main`` started still run (``strict``), or no code retrieved the error of one.
     """
     with own_garbage():
         return _run(

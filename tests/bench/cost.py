@@ -1,12 +1,10 @@
 """CPU per unit of work, of the one process that is measured, beside a floor and the peers in the same rounds.
 
 A row measures one side: our client, the hub or our agent, in a process of its own over real loopback HTTP
-(``tests.bench.sides``). Each round measures the floor (a bare aiohttp client, or an ASGI application that answers at
-once on a bare uvicorn), then ours, then each released peer that does the same (``tests/bench/peers``, in environments
-of their own), so that a busy machine slows all of them. Told are medians of CPU time per unit, the medians of
-same-round ratios, and how busy the machine was with other work. Ratios can be compared between days, milliseconds
-hardly. ``python -m tests.bench.cost --row send --rounds 5 --peers``; ``--page`` writes docs/benchmarks.md.
-``--against COMMIT`` also runs an older commit, with its own package and sides, in the same rounds. ``--beside
+(``tests.bench.sides``). Each round measures the floor (a bare aiohttp client, or an ASGI application on a bare
+uvicorn), our side, and each released peer (``tests/bench/peers``), so that a busy machine slows all of them. Compare
+ratios of the same round between days, not milliseconds. ``python -m tests.bench.cost --row send --rounds 5 --peers``;
+``--page`` writes docs/benchmarks.md. ``--against COMMIT`` also runs an older commit in the same rounds. ``--beside
 tracked=1000 tracked=20000`` also runs our side with so much of a field of ``sides.Around`` beside the work.
 """
 

@@ -1,16 +1,13 @@
 """One agent floods the hub; how does another fare? A real hub, real agents, real sockets, all on this machine.
 
-Each scenario gets two hubs of its own (``fleetsim up --headless``). An innocent agent of each is asked for work at a
-steady rate through the hub's API, while the attacking agent of one does its worst, each of its bodies and streams
-within every limit of bytes and counts. Both are asked at the same time, so that what the machine has to do slows both;
-the attackers' own work waits for theirs (run it with ``chrt -r 1``; with ``-r 2`` the hubs wait for their agents and
-for who asks, too). Told are p50 and p99 of both, the hubs' processor time and peak memory, and every outcome of the
-innocent agent that is not *completed*: false, since it did nothing wrong.
-``python -m tests.bench.flood --only streams``
+Each scenario starts two hubs (``fleetsim up --headless``). Both send work to an innocent agent at the same steady rate
+and at the same times, so that other work on the machine slows both. The attacking agent of one hub floods it within
+every limit of bytes and counts. Run it with ``chrt -r 1``, so that the attackers wait for the hubs (with ``-r 2`` the
+hubs wait for the other agents and the callers, too). It prints p50 and p99, processor time, peak memory, and each
+outcome of the innocent agent that is not *completed*. ``python -m tests.bench.flood --only streams``
 
-A new scenario is one entry in ``SCENARIOS``: what the attacker does when it is asked for work with that name (an
-``Attack``), or what others do to the hub meanwhile (``meanwhile``), or both. With a ``door`` the attacker sends
-requests to the hub with its own key, over the API, ``/a2a`` or MCP; then the innocent agent is asked over MCP, too.
+An entry of ``SCENARIOS`` says what the attacker does (``Attack``) and what others do to the hub (``meanwhile``). With a
+``door`` the attacker sends requests to the hub with its own key; then the innocent agent gets work over MCP, too.
 """
 
 from __future__ import annotations

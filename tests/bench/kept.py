@@ -1,7 +1,7 @@
 """Sides without a caller: the hub's polls, its ledger and its health.
 
 Polls of many tasks that never end, through a transport without sockets; durable steps of the ledger; health over a
-day of outcomes. Beside them what each costs at least, or as others do it.
+day of outcomes. Beside each stands its floor, or the same work by others.
 """
 
 from __future__ import annotations

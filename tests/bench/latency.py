@@ -1,10 +1,9 @@
 """How long an agent's callers wait at half of what it can bear: ``python -m tests.bench.latency``, or ``make latency``.
 
-Each side, a process of its own, is first asked as fast as it answers, 64 at a time; then requests fall due at half of
-that rate, at moments of chance (open arrivals: nobody waits for the one before), and are timed from the moment each was
-due, so that a pause is felt by all who came in it. Our agent keeps few tasks, or 100,000 and forgets one for each new
-one; in memory, or in a state file on the disk. The floor, a bare uvicorn asked at our rate, tells what machine and
-asking side have of it. All sides take turns, round after round.
+Each side, a process of its own, first answers 64 requests at a time as fast as it can. Then requests fall due at half
+of that rate, at random times, and each is timed from its due time, so that a pause counts for all requests in it. Our
+agent keeps few tasks, or 100,000 and forgets one for each new one; in memory, or in a state file. The floor, a bare
+uvicorn at our rate, shows the share of the machine and the callers. All sides take turns, round after round.
 """
 
 from __future__ import annotations

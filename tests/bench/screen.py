@@ -1,11 +1,10 @@
 """How soon a key shows on the screen of a busy hub: ``make bench ROW=screen``.
 
-A hub (``fleetsim up``) has 200 agents and 1,000 events a second, from requests that fall due at a steady rate; agents
-and requests are a process of their own. Its dashboard, in a terminal of its own with all 20,000 events listed, gets
-keys at moments of chance; each is timed until the terminal has its effect. The screen of ``fleetsim up`` and an
-attached one (``fleetsim dashboard``) take turns. The floor is the same screen while the hub is idle. The row
-``hub-viewed`` of ``tests.bench.cost`` measures the work of the hub for a viewer: at a steady rate, a busier machine
-makes the work of a hub cheaper.
+A hub (``fleetsim up``) has 200 agents and 1,000 events a second, from requests of another process at a steady rate.
+Its dashboard, in a terminal of its own with all 20,000 events listed, gets keys at random times; each is timed until
+the terminal has its effect. The screen of ``fleetsim up`` and an attached one (``fleetsim dashboard``) take turns. The
+floor is the same screen while the hub is idle. The row ``hub-viewed`` of ``tests.bench.cost`` measures the work of the
+hub for a viewer.
 """
 
 from __future__ import annotations

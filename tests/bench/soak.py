@@ -1,9 +1,8 @@
 """Real work on loopback for a while, then silence: memory, tasks, sockets and workers must come back down.
 
-A hub in this process, real reference agents in another, over real sockets, streams and webhooks; a steady
-stream of requests of every kind, questions answered, ceremonies fired. Whatever is kept up to a bound is
-filled to its bound first, faster than the work that is then measured. After the work counts must be what they
-were in the silence before it, in both processes, and the hub's memory may have grown by ``GROWTH_MIB`` at
+A hub in this process, reference agents in another, over real sockets, streams and webhooks; requests of every kind at a
+steady rate, questions answered, ceremonies fired. Everything with a bound is filled to its bound first. After the work
+both processes must have the counts of the silence before it, and the hub's memory may have grown by ``GROWTH_MIB`` at
 most. ``python -m tests.bench.soak --minutes 30``
 """
 

@@ -1,9 +1,8 @@
 """How far one piece of work walks through the code: modules, functions, and hand-overs from one module to another.
 
-On virtual time and the network in memory, so that the same code gives the same figures. A walk is every call of a
-function of ours, and every time one that waited goes on, in the order it happens, between the two moments that a row
-names, but for those of ``SKIPPED``; a hand-over is two of them in a row that are in different modules. What else is
-under way in the process just then walks along, so there is nothing else. Who the hub calls is no code of ours.
+On virtual time and the network in memory, so that the same code gives the same figures. A walk is each call and each
+resumption of a function of ours, in order, between the two moments that a row names, except those of ``SKIPPED``. A
+hand-over is two of them in a row in different modules. Nothing else runs in the process, and its agents are not ours.
 ``python -m tests.bench.walks --row outcome --show``
 """
 

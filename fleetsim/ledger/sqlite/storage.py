@@ -77,10 +77,9 @@ class Transactions:
     def run(self, operations: Sequence[Operation[Any]], *, apart: bool = False) -> list[Result]:
         """Run and commit. When this returns, every result without an error is durable.
 
-        If an operation raises, the group is run again with each of them ``apart``, in a savepoint of
-        its own: nearly never, and savepoints around all would cost half of what the operations do. If the group
-        as a whole fails, nothing of it was recorded, and each operation is tried by itself: so a row too large
-        for the disk does not take its neighbours with it.
+        If an operation raises, the group is run again with each of them ``apart``, in a savepoint of its own, which
+        would always cost half of what the operations do. If the group as a whole fails, nothing of it was recorded, and
+        each operation is tried by itself: so a row too large for the disk does not take its neighbours with it.
         """
         if self._in_doubt:
             self._overwrite()

@@ -1,10 +1,8 @@
 """A fleet of processes works, a twin is fitted to it, and the twin is held to what the fleet does next.
 
-``python -m tests.bench.twin.trial --minutes 4 --rate 5``: for so long five agents (two of them on released a2a-sdks)
-are asked by a hub with a ledger on disk; a twin is fitted to it, played, and compared with as long a time more,
-which it has not seen. Then quinn is predicted twice as slow, really made so, and both are compared.
-
-Ends with 1 if a figure is off by more than chance brings: of few tasks some are off though nothing is wrong.
+``python -m tests.bench.twin.trial --minutes 4 --rate 5``: five agents, two of them on released a2a-sdks, work that long
+for a hub. A twin is fitted to its ledger, and compared with the next time of the same length. Then quinn becomes twice
+as slow, in the twin and in the fleet, and both are compared. Exits 1 if a figure differs by more than chance allows.
 """
 
 from __future__ import annotations
