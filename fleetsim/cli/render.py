@@ -59,27 +59,61 @@ def lines(text: str, *, err: bool = False) -> None:
 
 CELL_CHARS_MAX = 60
 ID_CHARS_MAX = 128
-IDS = frozenset({"ID", "QUESTION"})
-"""Columns whose cells are typed and copied: the longest id there can be is shown whole."""
+IDS = frozenset({"ID", "QUESTION", "RUN"})
+"""Columns of the hub's ids, any unique beginning of which a verb accepts. Tasks of agents have no such beginnings."""
+ID_CHARS_MIN = 8
+TASKS = frozenset({"TASK"})
+"""Columns of agents' ids, which are accepted only whole."""
+_LEAST = {"AGENT": 16, "CEREMONY": 16, "CHANNEL": 16}
+"""Columns of names that people type get more characters than others before one column is left out."""
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]], *, right: frozenset[int] = frozenset()) -> None:
-    """Columns padded to their widest cell; ``right`` align right. On a terminal the last is cut: a row may not wrap."""
-    limits = [ID_CHARS_MAX if name in IDS else CELL_CHARS_MAX for name in head]
+    """Columns padded to their widest cell; ``right`` align right. On a terminal a row fits its width.
+
+    There the last column is cut first, then ids to a beginning that is unique here, then the widest columns. If that is
+    not enough, the last columns are left out and named on stderr. Elsewhere ids are whole.
+    """
+    limits = [ID_CHARS_MAX if name in IDS or name in TASKS else CELL_CHARS_MAX for name in head]
     cells = [
         [one_line("-" if c is None else str(c), limit) for c, limit in zip(row, limits, strict=True)] for row in rows
     ]
-    lines = [list(head), *cells]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    columns = [list(column) for column in zip(head, *cells, strict=True)]
+    widths = [max(map(len, column)) for column in columns]
     if sys.stdout.isatty():
-        room = shutil.get_terminal_size().columns - sum(widths[:-1]) - 2 * len(widths[:-1])
-        widths[-1] = min(widths[-1], max(12, room))
-    for row in lines:
+        widths = _fit(columns, widths, right, shutil.get_terminal_size().columns)
+        if left_out := head[len(widths) :]:
+            click.echo(f"not shown, for lack of room: {', '.join(filter(None, left_out))}", err=True)
+    for row in zip(*columns[: len(widths)], strict=True):
         padded = (
             one_line(text, width).rjust(width) if i in right else one_line(text, width).ljust(width)
             for i, (text, width) in enumerate(zip(row, widths, strict=True))
         )
         click.echo("  ".join(padded).rstrip())
+
+
+def _fit(columns: list[list[str]], widths: list[int], right: frozenset[int], room: int) -> list[int]:
+    """The widths of the columns that fit into ``room``. Ids in ``columns`` are cut to fit."""
+    names = [column[0] for column in columns]
+    least = [w if i in right or names[i] in TASKS else min(w, _LEAST.get(names[i], 8)) for i, w in enumerate(widths)]
+    least[-1] = min(widths[-1], 12)
+    for i, (name, *ids) in enumerate(columns):
+        if name in IDS:
+            shown = next(n for n in range(ID_CHARS_MIN, ID_CHARS_MAX + 1) if len({t[:n] for t in ids}) == len(set(ids)))
+            least[i] = max(len(name), min(widths[i], shown))
+    while len(widths) > 2 and sum(least[: len(widths)]) + 2 * len(widths) - 2 > room:
+        widths = widths[:-1]
+    over = sum(widths) + 2 * len(widths) - 2 - room
+    for i in [len(widths) - 1, *(i for i in range(len(widths)) if names[i] in IDS)]:
+        cut = max(0, min(over, widths[i] - least[i]))
+        if cut and names[i] in IDS:
+            cut, columns[i][1:] = widths[i] - least[i], [text[: least[i]] for text in columns[i][1:]]
+        widths[i] -= cut
+        over -= cut
+    while over > 0 and (wide := [i for i in range(len(widths)) if widths[i] > least[i]]):
+        widths[max(wide, key=widths.__getitem__)] -= 1
+        over -= 1
+    return widths
 
 
 def seconds(value: float | None) -> str:

@@ -117,7 +117,7 @@ def _show_tasks_of(common: CommonOptions, ask: AskOptions, limit: int, state: Ta
         render.emit_json({"schema": "fleetsim/tasks-of-agent/1", "agent": ask.agent, "tasks": rows, "total": total})
         return
     render.table(
-        ["STATE", "ID", "CONTEXT", "AT", "TEXT"],
+        ["STATE", "TASK", "CONTEXT", "AT", "TEXT"],
         [
             [
                 render.word(one.state, plain=common.ascii),
