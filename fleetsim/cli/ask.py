@@ -26,6 +26,7 @@ from fleetsim.client.results import FollowResult
 from fleetsim.model.errors import ConfigError, TimedOut
 from fleetsim.model.limits import TEXT_CHARS_MAX, wire_bytes
 from fleetsim.model.task import TERMINAL, Part
+from fleetsim.model.text import one_line
 from fleetsim.model.work import Cause, OutcomeKind
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.runtime.ports import Runtime, WayOut
@@ -163,7 +164,10 @@ async def _is_own(common: CommonOptions, agent: str) -> bool:
 
 
 def is_url(agent: str) -> bool:
-    """Whether AGENT is an address rather than a name."""
+    """Whether AGENT is an address rather than a name. Raises ConfigError for an address of another scheme."""
+    if _URL.fullmatch(agent) is None and "://" in agent:
+        scheme = one_line(agent.partition("://")[0], 40)
+        raise ConfigError(f"an agent's address does not begin with “{scheme}://”", hint="give http://… or https://…")
     return _URL.fullmatch(agent) is not None
 
 
