@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from fleetsim.api.answer import iso
 from fleetsim.api.answers import CeremonyFacts, RunFacts
 from fleetsim.ceremony.file import parse_moment, zone_of
 from fleetsim.cli import render
-from fleetsim.cli.ceremony_files import CeremonyRows, check, chosen, fires_of, now, shown, with_ceremonies
+from fleetsim.cli.ceremony_files import CeremonyRows, check, chosen, fires_of, now, shown, with_ceremonies, wrong_in
 from fleetsim.cli.hub_client import at_hub, connect, find_hub
 from fleetsim.cli.main import CommonOptions, Exit, load_verb
 from fleetsim.cli.options import timeout_option, within
@@ -50,7 +50,7 @@ def list_ceremonies(common: CommonOptions, strict: bool) -> int:
     it reads the cards.
     """
     listing = _listing(common)
-    wrong = list(_wrong(listing))
+    wrong = list(wrong_in(listing))
     for line in wrong:
         common.note(line)
     if common.as_json:
@@ -78,17 +78,6 @@ def _listing(common: CommonOptions) -> CeremonyRows:
     return with_ceremonies(common, None, lambda source: source.listing(), reads=True)
 
 
-def _wrong(listing: CeremonyRows, ceremony_id: str | None = None) -> Iterator[str]:
-    """The faults of files and targets, of one ceremony or of all, a line each."""
-    for problem in listing.errors:
-        if ceremony_id in {None, problem.ceremony_id}:
-            state = "not in force as it stands, its last good version is" if problem.kept else "not in force"
-            yield f"{state}: {problem.error}"
-    for row in listing.ceremonies:
-        if ceremony_id in {None, row.id}:
-            yield from (f"warning: {row.id}: {warning}" for warning in row.warnings)
-
-
 @ceremony.command("show")
 @click.argument("ceremony_id", metavar="ID")
 @click.pass_obj
@@ -96,7 +85,7 @@ def show(common: CommonOptions, ceremony_id: str) -> int:
     """Show all of a ceremony: its keys, its next five fires, its last run and what is wrong with it."""
     listing = _listing(common)
     (row,) = chosen(listing, (ceremony_id,))
-    for line in _wrong(listing, ceremony_id):
+    for line in wrong_in(listing, ceremony_id):
         common.note(line)
     fires = fires_of([row], now(), 5) if row.enabled else []
     if common.as_json:
@@ -282,16 +271,17 @@ def folder_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def validate(common: CommonOptions, files: tuple[Path, ...], folder: Path | None) -> int:
     """Check ceremony files, those named or all of the folder: exit 2 if one is wrong, 6 if there is none.
 
-    Without FILE and --folder, a running hub also judges targets and skills, and lists its files in other folders.
+    Without FILE and --folder, it warns about everything that `ceremony list --strict` refuses. A running hub also
+    judges skills, and lists its files in other folders.
     """
     results = asyncio.run(check(common, files, folder))
-    if not files and folder is None and find_hub(common):
+    if not files and folder is None and (find_hub(common) or common.agents_yaml.exists()):
         listing = _listing(common)
         read = {result["path"] for result in results}  # just now, and by the hub up to five seconds ago
         theirs = {row.path: {"path": row.path, "id": row.id, "error": None} for row in listing.ceremonies}
         theirs |= {bad.path: {"path": bad.path, "id": bad.ceremony_id, "error": bad.error} for bad in listing.errors}
         results += [result for path, result in sorted(theirs.items()) if path not in read]
-        for line in _wrong(CeremonyRows(ceremonies=listing.ceremonies, errors=[])):
+        for line in wrong_in(CeremonyRows(ceremonies=listing.ceremonies, errors=[])):
             common.note(line)
     if common.as_json:
         render.emit_json(results)
@@ -423,7 +413,7 @@ async def _run(common: CommonOptions, ceremony_id: str, wait: bool, timeout_s: f
     async with within(timeout_s, late), connect(common) as hub:
         run_id = await hub.run_ceremony(ceremony_id)
         listing = CeremonyRows(ceremonies=await hub.ceremonies(), errors=await hub.ceremony_errors())
-        for line in _wrong(listing, ceremony_id):
+        for line in wrong_in(listing, ceremony_id):
             common.note(line)
         while wait:
             mine = next((run for run in await hub.ceremony_runs(ceremony_id) if run.run_id == run_id), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -64,16 +64,20 @@ def with_ceremonies(
     the files; with ``reads``, a note says so.
     """
 
-    async def run() -> T:
-        if folder is None and find_hub(common):
-            async with connect(common) as hub:
-                return await work(_HubSource(hub))
-        result = await work(_FolderSource(common, folder))
-        if reads:
-            common.note("no hub is running: read from the files")
-        return result
+    return asyncio.run(among_ceremonies(common, folder, work, reads=reads))
 
-    return asyncio.run(run())
+
+async def among_ceremonies(
+    common: CommonOptions, folder: Path | None, work: Callable[[CeremonySource], Awaitable[T]], *, reads: bool = False
+) -> T:
+    """As ``with_ceremonies``, inside an event loop."""
+    if folder is None and find_hub(common):
+        async with connect(common) as hub:
+            return await work(_HubSource(hub))
+    result = await work(_FolderSource(common, folder))
+    if reads:
+        common.note("no hub is running: read from the files")
+    return result
 
 
 class _HubSource:
@@ -166,6 +170,17 @@ def chosen(listing: CeremonyRows, ids: Sequence[str]) -> list[CeremonyFacts]:
             errors = [problem.error for problem in listing.errors if problem.ceremony_id == key]
             raise UnknownTarget(f"there is no ceremony “{key}”", hint=errors[0] if errors else nearest_of(key, rows))
     return [rows[key] for key in ids] if ids else list(rows.values())
+
+
+def wrong_in(listing: CeremonyRows, ceremony_id: str | None = None) -> Iterator[str]:
+    """The faults of files and targets, of one ceremony or of all, a line each."""
+    for problem in listing.errors:
+        if ceremony_id in {None, problem.ceremony_id}:
+            state = "not in force as it stands, its last good version is" if problem.kept else "not in force"
+            yield f"{state}: {problem.error}"
+    for row in listing.ceremonies:
+        if ceremony_id in {None, row.id}:
+            yield from (f"warning: {row.id}: {warning}" for warning in row.warnings)
 
 
 def fires_of(rows: Sequence[CeremonyFacts], after: datetime, count: int) -> list[tuple[datetime, CeremonyFacts]]:

@@ -161,7 +161,8 @@ async def _fleet(common: CommonOptions, findings: list[Finding], words: Mapping[
     """agents.yaml and the ceremonies beside it. ``words``: the agents of the running hub, whose shell may have more
     credentials.
     """
-    from fleetsim.ceremonies.folder import CeremonyFolder
+    from fleetsim.cli.ceremony_files import CeremonyRows, among_ceremonies, wrong_in
+    from fleetsim.cli.hub_client import find_hub
     from fleetsim.fleet.config import load_fleet
     from fleetsim.runtime.files import DiskFiles
 
@@ -187,13 +188,19 @@ async def _fleet(common: CommonOptions, findings: list[Finding], words: Mapping[
     for name, entry in called.items():
         text = f"{words[name]} at the running hub, not called from this shell: {entry.disabled_why} here"
         findings.append(Finding(f"agent {name}", OK, text))
-    folder = CeremonyFolder(DiskFiles(), path.parent / "ceremonies")
-    await folder.poll()
-    for problem in folder.contents.problems:
+    folder = path.parent / "ceremonies"
+    try:
+        hub = find_hub(common)
+        in_force = None if hub is not None and not hub.demo else folder
+        listing = await among_ceremonies(common, in_force, lambda source: source.listing())
+    except (FleetsimError, TimeoutError):  # the row of the hub says why
+        listing = await among_ceremonies(common, folder, lambda source: source.listing())
+    for problem in listing.errors:
         findings.append(Finding("ceremonies", FAILURE, problem.error, "fleetsim ceremony validate"))
-    if not folder.contents.problems:
-        count = len(folder.contents.ceremonies)
-        findings.append(Finding("ceremonies", OK, f"{count} in {folder.path}"))
+    for text in wrong_in(CeremonyRows(ceremonies=listing.ceremonies, errors=[])):
+        findings.append(Finding("ceremonies", WARNING, text.removeprefix("warning: "), "fleetsim ceremony list"))
+    if not listing.errors:
+        findings.append(Finding("ceremonies", OK, f"{len(listing.ceremonies)} in {folder}"))
     return config
 
 
