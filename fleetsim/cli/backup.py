@@ -28,8 +28,8 @@ _SHOWN_FROM_PAGES = 65_536
 def backup(common: CommonOptions, /, folder: Path) -> None:
     """Copy the hub's ledger, tasks and keys, while the hub runs.
 
-    FOLDER is new; in one that exists, the backup gets a folder with the time as its name. It appears whole or not at
-    all, was checked, and its path is printed. It holds the hub's keys: keep it as safe as the state folder.
+    The backup is a new folder in FOLDER, named after the time. It appears whole or not at all, was checked, and its
+    path is printed. FOLDER is made if it is missing. It holds the hub's keys: keep it as safe as the state folder.
 
     \b
     fleetsim backup /var/backups/fleetsim

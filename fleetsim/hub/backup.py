@@ -63,27 +63,32 @@ def refuse_postgres(setting: str | None, env: Mapping[str, str]) -> None:
 
 
 def back_up(state: StateDir, target: Path, now: datetime, progress: Progress) -> CopyReport:
-    """Copy the state folder to the new folder ``target``, or into it under the time if it exists; the hub may run.
+    """Copy the state folder into a new folder in ``target``, named after the time; the hub may run.
 
-    The folder appears whole or not at all. It holds the hub's keys, so only its owner can read it. Raises ConfigError
-    if the ledger is missing, the hub uses another one, the target cannot be used or the disk is full.
+    ``target`` is made if it is missing. The new folder appears whole or not at all. It holds the hub's keys, so only
+    its owner can read it. Raises ConfigError if the ledger is missing, the hub uses another one, the target cannot be
+    used or the disk is full.
     """
     _require_own_ledger(state)
-    place = target / f"fleetsim-{now:%Y%m%dT%H%M%SZ}" if target.is_dir() else target
-    if os.path.lexists(place):
-        raise ConfigError(f"there is a {place} already", hint="choose another name: a backup overwrites no file")
-    if not place.parent.is_dir():
-        raise ConfigError(f"there is no folder {place.parent}", hint="make it, or look whether its disk is mounted")
-    if place.parent.resolve().is_relative_to(state.path.resolve()):
+    place = target / f"fleetsim-{now:%Y%m%dT%H%M%SZ}"
+    taken = place if target.is_dir() else target
+    if os.path.lexists(taken):
+        raise ConfigError(f"there is a {taken} already", hint="choose another name: a backup overwrites no file")
+    if not target.parent.is_dir():
+        raise ConfigError(f"there is no folder {target.parent}", hint="make it, or look whether its disk is mounted")
+    if target.resolve().is_relative_to(state.path.resolve()):
         raise ConfigError(f"{place} is inside the state folder", hint="choose a folder on another disk")
-    with explained(state.ledger_path, place), _folder_in(place.parent, ".fleetsim-backup-") as folder:
+    staged = target if target.is_dir() else target.parent  # on the file system of ``target``
+    with explained(state.ledger_path, place), _folder_in(staged, ".fleetsim-backup-") as folder:
         _copy_tasks(state.path, folder, progress)  # first, so that the ledger has the request of each task
         contents = copy_ledger(state.ledger_path, folder / LEDGER_FILE, now, progress)
         _copy_keys(state.path, folder)
         _sync_all(folder)
         failpoints.reached("backup.written")
+        target.mkdir(mode=0o700, exist_ok=True)
         folder.rename(place)
-        sync_folder(place.parent)
+        sync_folder(target)
+        sync_folder(target.parent)
     return CopyReport(path=place, contents=contents)
 
 
@@ -95,6 +100,7 @@ def restore(state: StateDir, source: Path, now: datetime, progress: Progress, *,
     is missing, damaged or of a newer fleetsim, a hub runs, or the disk is full.
     """
     ledger = _ledger_in(source)
+    source = ledger.parent if source.is_dir() else source
     if state.ledger_path.exists() and ledger.samefile(state.ledger_path):
         raise ConfigError(f"{source} is the state folder itself", hint="name the folder of a backup")
     with ExitStack() as held:
@@ -147,13 +153,15 @@ def _require_own_ledger(state: StateDir) -> None:
 
 
 def _ledger_in(source: Path) -> Path:
-    """The ledger's file of a backup. Raises ConfigError."""
+    """The ledger's file of a backup, or of the only backup in a folder. Raises ConfigError."""
     if source.is_file():
         return source
     if not source.exists():
         raise ConfigError(f"there is no {source}", hint="name a folder that `fleetsim backup` made")
     if not (ledger := source / LEDGER_FILE).is_file():
         below = sorted(source.glob(f"*/{LEDGER_FILE}"), key=lambda path: path.stat().st_mtime)
+        if len(below) == 1:
+            return below[0]
         hint = f"the newest one in it is {below[-1].parent}" if below else "name a folder that `fleetsim backup` made"
         raise ConfigError(f"{source} is not a backup: it has no {LEDGER_FILE}", hint=hint)
     return ledger

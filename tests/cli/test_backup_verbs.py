@@ -101,9 +101,9 @@ async def test_a_hub_under_load_is_backed_up_killed_restored_and_repeats_no_requ
                 done = await shell.arun("backup", "b", "-o", "json")
                 assert done.returncode == 0, done.stderr
                 facts = json.loads(done.stdout)
-                assert (facts["path"], facts["questions"]) == ("b", 1)
+                assert (facts["path"][:11], facts["questions"]) == ("b/fleetsim-", 1)
                 assert facts["requests"] > sure
-                assert {path.name for path in shell.home.joinpath("b").iterdir()} == FILES
+                assert {path.name for path in (shell.home / facts["path"]).iterdir()} == FILES
                 seen = len(before)
                 await until("traffic after the backup", lambda: len(before) > seen + 50)
                 stopped.set()
@@ -159,7 +159,7 @@ def test_each_error_is_one_sentence_with_the_next_step(shell: Shell) -> None:
     with shell.up():
         wrong("backup", "missing/b")
         wrong("backup", "agents.yaml")
-        assert shell.run("backup", "b").stdout == "b\n"
+        assert shell.run("backup", "b").stdout.startswith("b/fleetsim-")
         wrong("restore", "b")
         wrong("restore", "agents.yaml")
     shell.env["FLEETSIM_LEDGER"] = "postgresql://fleet:hidden@db.example/fleet?schema=north"

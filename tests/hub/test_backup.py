@@ -55,12 +55,12 @@ async def test_a_backup_is_restored_whole_and_waits_for_a_person(
     await requests(state, runtime, "c-1")
     keys = (state.path / "callback-keys.json").read_bytes()
     done = back_up(state, tmp_path / "b", START, quiet)
-    assert done.path == tmp_path / "b"
+    assert list((tmp_path / "b").iterdir()) == [done.path]
     assert (done.contents.requests, done.contents.open_requests, done.contents.open_questions) == (1, 1, 1)
     assert done.path.stat().st_mode & 0o777 == 0o700
     await requests(state, runtime, "c-2")
     (state.path / "callback-keys.json").write_text("of later")
-    back = restore(state, done.path, at(60), quiet, take_over=False)
+    back = restore(state, tmp_path / "b", at(60), quiet, take_over=False)
     assert (state.path / "callback-keys.json").read_bytes() == keys
     for _ in range(2):
         with pytest.raises(LedgerCopied):
@@ -76,7 +76,6 @@ async def test_a_backup_into_a_folder_gets_a_new_name_and_a_restore_names_the_ne
     state: StateDir, tmp_path: Path, runtime: Runtime
 ) -> None:
     await requests(state, runtime, "c-1")
-    (tmp_path / "all").mkdir()
     first = back_up(state, tmp_path / "all", START, quiet)
     os.utime(first.path / "ledger.db", (0, 0))
     second = back_up(state, tmp_path / "all", at(1), quiet)
