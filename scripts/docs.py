@@ -78,6 +78,7 @@ EXITS = {
     Exit.WAITING: "with `--exit-status`: the task waits for a person or for credentials",
     Exit.VIOLATED: "`sim`: a rule was broken that must hold in any run; a defect of fleetsim's",
     Exit.INTERRUPTED: "interrupted; running tasks are left alone",
+    Exit.BROKEN_PIPE: "the reader of the output has ended (`| head`), as by SIGPIPE",
 }
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
@@ -152,6 +153,14 @@ _SERVERS = frozenset({"up", "demo", "agent", "mcp"})
 class LazyGroup(click.Group):
     """A group whose verbs are imported when they are used."""
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _output_read():  # help is printed here
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _output_read():
+            return super().invoke(ctx)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Accept the options that every verb shares behind the verb as well."""
         shared: list[str] = []
@@ -252,8 +261,37 @@ def main(argv: list[str] | None = None) -> None:
 def run(work: Callable[[], Any], argv: list[str] | None = None) -> int:
     """Run a verb and return the exit code; errors become one clear line and the next step."""
     try:
+        with _output_read():
+            code = _run(work, argv)
+            sys.stdout.flush()
+            return code
+    except _ReaderLeft:
+        nowhere = os.open(os.devnull, os.O_WRONLY)  # the interpreter flushes at its end
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(nowhere, sys.stderr.fileno())
+        return Exit.BROKEN_PIPE
+
+
+class _ReaderLeft(Exception):
+    """The reader of our output has ended, as ``head`` does. Of a BrokenPipeError, click would make exit status 1."""
+
+
+@contextmanager
+def _output_read() -> Iterator[None]:
+    """Raise _ReaderLeft for a BrokenPipeError, also for one in the group of a task group."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise _ReaderLeft from None
+    except BaseExceptionGroup as group:
+        if group.subgroup(BrokenPipeError) is None:
+            raise
+        raise _ReaderLeft from None
+
+
+def _run(work: Callable[[], Any], argv: list[str] | None) -> int:
+    try:
         code = work()
-        sys.stdout.flush()
         return int(code) if isinstance(code, int) else Exit.OK
     except click.ClickException as error:
         error.show()
@@ -264,9 +302,8 @@ def run(work: Callable[[], Any], argv: list[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         return Exit.INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.OK
+    except (_ReaderLeft, BrokenPipeError):
+        raise
     except Exception as error:  # noqa: BLE001 - the last one who can tell a person
         from fleetsim.cli.render import LOG_FORMAT
         from fleetsim.model.text import neutralise
@@ -310,6 +347,7 @@ class Exit(IntEnum):
     WAITING = 7
     VIOLATED = 8
     INTERRUPTED = 130
+    BROKEN_PIPE = 141
 
 
 class NoAnswer(FleetsimError):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import pty
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -90,9 +93,10 @@ async def test_text_at_the_command_line_is_the_same_by_url_and_through_the_hub(t
         assert (len(got["text"]), got["truncated"], got["textChars"]) == (TEXT_CHARS_MAX, True, 1_100_000)
 
 
-def printed(said: str) -> str:
-    """The output of the statement on a terminal of 80 columns."""
+def printed(said: str, columns: int = 80) -> str:
+    """The output of the statement on a terminal of so many columns."""
     terminal, screen = pty.openpty()
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
     command = [sys.executable, "-c", f"from fleetsim.cli import render; {said}"]
     with subprocess.Popen(command, stdout=screen):
         os.close(screen)
@@ -104,13 +108,42 @@ def printed(said: str) -> str:
     return seen.decode()
 
 
-def test_a_row_of_a_table_is_cut_at_the_width_of_a_terminal() -> None:
-    rows = "[['completed', 'x' * 20, 'says ' * 6 + 'completed'], ['failed', 'y', 'short']]"
-    lines = printed(f"render.table(['STATE', 'ID', 'TEXT'], {rows}, right=frozenset())").splitlines()
-    assert len(lines) == 3
-    assert max(map(len, lines)) <= 80
-    long = printed("render.table(['STATE', 'ID', 'TEXT'], [['completed', 'x' * 60, 'says ' * 40]])").splitlines()
-    assert [len(line) for line in long if "says" in line] == [9 + 2 + 60 + 2 + 12]
+@pytest.mark.parametrize("columns", [60, 80, 120, 200])
+def test_a_table_fits_the_terminal_and_keeps_a_unique_beginning_of_each_id(columns: int) -> None:
+    ids = ["abcdefgh-1" + "x" * 26, "abcdefgh-2" + "y" * 26]
+    heads = ["STATE", "ID", "AGENT", "SKILL", "BY", "TOOK", "TEXT"]
+    rows = [["✓ completed", cid, "quinn", "summarize-the-thread", "operator", "12s", "says " * 9] for cid in ids]
+    lines = printed(f"render.table({heads}, {rows})", columns).splitlines()
+    assert max(map(len, lines)) <= columns
+    assert [cid[:10] for cid in ids if any(cid[:10] in line for line in lines)] == [cid[:10] for cid in ids]
+    if columns == 200:
+        assert ids[0] in lines[1]
+    health = ["HEALTH", "AGENT", "RUNS", "OK%", "BESIDE", "P50", "P95", "COST", "$/OK", "FAIL%1H"]
+    row = ["degraded", "quinn-the-reviewer", 1_234, "98.1", 12, "120ms", "2.3s", "$1.2345", "$0.0012", "1.5"]
+    lines = printed(f"render.table({health}, [{row}], right=frozenset(range(2, 10)))", columns).splitlines()
+    assert max(map(len, lines)) <= columns
+    assert [cell for cell in ("1234", "98.1", "120ms") if cell not in lines[1]] == [], "figures are never cut"
+
+
+@pytest.mark.parametrize(
+    "words", [("--version",), ("--help",), ("check", "--list"), ("check", "--list", "-o", "json"), ("chek",)]
+)
+def test_a_reader_that_leaves_ends_a_verb_quietly_with_the_status_of_sigpipe(words: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    usage = words == ("chek",)  # written to stderr
+    out, err = (subprocess.DEVNULL, writer) if usage else (writer, subprocess.PIPE)
+    done = subprocess.run([sys.executable, "-m", "fleetsim", *words], stdout=out, stderr=err, timeout=60, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr or b"") == (141, b"")
+
+
+@pytest.mark.parametrize("words", [("send", "htp://x", "hi"), ("card", "htp://x"), ("check", "htp://x")])
+def test_a_misspelt_scheme_is_a_wrong_address_and_no_name_of_an_agent(shell: Shell, words: tuple[str, ...]) -> None:
+    done = shell.run(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "htp://" in done.stderr
+    assert "agents.yaml" not in done.stderr
 
 
 def test_a_terminal_gets_the_whole_text_without_control_characters() -> None:
