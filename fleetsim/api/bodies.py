@@ -25,7 +25,7 @@ from fleetsim.model.parts import PARTS_MAX
 from fleetsim.model.task import DataPart, FilePart, Part, TextPart
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ALL, ID, ID_INVALID, ID_RULE, Answer, Decision, SkillRequest, Source
-from fleetsim.runtime.explain import Pattern, in_words
+from fleetsim.runtime.explain import Pattern, did_you_mean, in_words, known_keys
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -72,7 +72,9 @@ def read(model: type[M], value: Any, *inside: str) -> M:
                 hint = unfit.hint
                 continue
             where = ".".join(one_line(str(step), 40) for step in (*inside, *problem["loc"])) or "the body"
-            problems.append(f"{where}: {in_words(problem)}")
+            unknown, path = problem["type"] == "extra_forbidden", problem["loc"]
+            meant = did_you_mean(str(path[-1]), known_keys(model, path[:-1])) if unknown else ""
+            problems.append(f"{where}: {in_words(problem)}{meant}")
         raise BodyInvalid("; ".join(problems), hint=hint) from None
 
 

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
@@ -80,11 +81,11 @@ def _fold(key: str) -> str:
 
 def did_you_mean(key: str, valid: Iterable[str]) -> str:
     """ " (did you mean 'x'?)" or, if nothing is near, " (known: …)"; ready to append."""
-    names = list(valid)
+    names = sorted(set(valid))
     near = nearest(key, names)
     if near is not None:
         return f" (did you mean {near!r}?)"
-    return f" (known: {', '.join(sorted(names)[:12])})" if names else ""
+    return f" (known: {', '.join(names[:12])})" if names else ""
 
 
 def unknown_key(document: YamlDocument, path: Path, valid: Iterable[str]) -> ConfigError:
@@ -149,10 +150,10 @@ def _one(document: YamlDocument, problem: dict[str, Any], path: Path, model: typ
     kind: str = problem["type"]
     name = _named(path)
     if kind in _UNKNOWN_KEY:
-        return unknown_key(document, path, _known_keys(model, path[:-1]))
+        return unknown_key(document, path, known_keys(model, path[:-1]))
     if kind == "missing":
         known = set(document.at(path[:-1]) or ()) if isinstance(document.at(path[:-1]), dict) else set()
-        near = nearest(str(path[-1]), known - set(_known_keys(model, path[:-1])))
+        near = nearest(str(path[-1]), known - set(known_keys(model, path[:-1])))
         return document.error(path, f"{name} is missing" + (f" (is {near!r} meant to be it?)" if near else ""))
     value = document.at(path)
     if kind == "union_tag_not_found":
@@ -235,13 +236,18 @@ def _shown(path: Path, value: Any, problem: Mapping[str, Any]) -> str:
     return f", not {text!r}" if isinstance(value, str) else f", not {text}"
 
 
-def _known_keys(model: type[BaseModel], path: Path) -> tuple[str, ...]:
+def known_keys(model: type[BaseModel], path: Path) -> tuple[str, ...]:
     """The keys that a mapping at ``path`` may have, by the model's JSON Schema."""
     return tuple(key for part in _parts_at(model, path) for key in part.get("properties", ()))
 
 
+@cache  # a stranger's wrong body may not cost a schema each time
+def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema()
+
+
 def _parts_at(model: type[BaseModel], path: Path) -> list[dict[str, Any]]:
-    schema = model.model_json_schema()
+    schema = _schema_of(model)
     parts = list(_alternatives(schema, schema))
     for step in path:
         inside = [part.get("items" if isinstance(step, int) else "additionalProperties") for part in parts]

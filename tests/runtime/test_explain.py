@@ -234,6 +234,7 @@ def test_the_nearest_key_is_suggested(key: str, expected: str | None) -> None:
 
 def test_without_valid_keys_there_is_no_suggestion() -> None:
     assert did_you_mean("x", []) == ""
+    assert did_you_mean("x", ["kind", "argv", "kind"]) == " (known: argv, kind)"
 
 
 class Inner(Strict):
