@@ -14,9 +14,9 @@ from typing import NamedTuple, TypeAlias
 from fleetsim.ledger.bodies import micros, moment
 from fleetsim.ledger.interface import LedgerLimits
 from fleetsim.ledger.records import LedgerDamaged
-from fleetsim.ledger.sqlite.checks import row_damage
+from fleetsim.ledger.sqlite.checks import damage_in, row_damage
 from fleetsim.ledger.sqlite.copies import COPY, UNFINISHED, mark
-from fleetsim.ledger.sqlite.file import check_kind, connect, connect_to_read, create
+from fleetsim.ledger.sqlite.file import check_kind, connect, connect_to_read, create, damaged
 from fleetsim.ledger.sqlite.schema import VERSION, migrate, version_of
 from fleetsim.model.errors import ConfigError
 
@@ -51,7 +51,9 @@ def explained(source: Path, target: Path) -> Iterator[None]:
     """Raise ConfigError for errors of the disk and of SQLite while ``source`` is copied to ``target``."""
     try:
         yield
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
+        if what := damage_in(error):
+            raise damaged(source, what) from None
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) == ENOSPC:
             size = source.stat().st_size / 1024**2

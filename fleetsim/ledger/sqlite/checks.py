@@ -21,6 +21,16 @@ NEWEST_MAX = 10_000
 """Closed rows of each table whose sums, and outcomes whose links, are checked at opening."""
 
 
+def damage_in(error: Exception) -> str | None:
+    """The damage that an error reports, or None. SQLite quotes damage in messages, and not all bytes are text."""
+    if isinstance(error, UnicodeDecodeError):
+        return "its tables are not described in text"
+    if isinstance(error, sqlite3.Error) and "user-defined function" in str(error):  # ``row_sum`` got no text
+        return "a row holds bytes that are not text"
+    damaged = getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+    return str(error) if damaged else None
+
+
 def structure_damage(connection: sqlite3.Connection, size_bytes: int | None) -> str | None:
     """What SQLite finds wrong, or None. ``size_bytes`` None asks for the full check whatever the size."""
     if size_bytes is None or size_bytes <= FULL_CHECK_BYTES:

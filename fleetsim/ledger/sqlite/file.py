@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fleetsim.ledger.bodies import micros
 from fleetsim.ledger.records import LedgerDamaged, LedgerLocked
-from fleetsim.ledger.sqlite.checks import inspect, row_damage, structure_damage, version_damage
+from fleetsim.ledger.sqlite.checks import damage_in, inspect, row_damage, structure_damage, version_damage
 from fleetsim.ledger.sqlite.copies import check_file, check_mark
 from fleetsim.ledger.sqlite.schema import APPLICATION_ID, VERSION, migrate, version_of
 from fleetsim.ledger.sqlite.storage import Database
@@ -31,7 +31,10 @@ log = logging.getLogger(__name__)
 MAGIC = b"SQLite format 3\x00"
 _WAL_KEPT_BYTES = 64 * 1024 * 1024
 _PIECE_BYTES = 1024 * 1024
-SALVAGE_HINT = "start with --salvage to copy what can be read into a new ledger; the old file is kept"
+SALVAGE_HINT = (
+    "`fleetsim up --salvage` copies what can be read into a new ledger and keeps the old file; "
+    "`fleetsim restore FOLDER` puts a backup back"
+)
 OLDER_COPY = "an older copy was put in its place on purpose, add --take-over"
 
 
@@ -216,12 +219,9 @@ def _check_inside(
                 with suppress(sqlite3.OperationalError):
                     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
                     connection.execute("VACUUM")
-    except UnicodeDecodeError as error:  # SQLite quotes the damage in its message, and not all bytes are text
-        raise damaged(path, "its tables are not described in text") from error
-    except sqlite3.Error as error:
-        primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if primary in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-            raise damaged(path, str(error)) from error
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        if what := damage_in(error):
+            raise damaged(path, what) from error
         raise ConfigError(f"the ledger {path} cannot be opened: {error}") from error
     if damage:
         raise damaged(path, damage)

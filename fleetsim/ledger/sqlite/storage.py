@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from fleetsim.ledger.records import LedgerDamaged
+from fleetsim.ledger.sqlite.checks import damage_in
 from fleetsim.model.errors import FleetsimError, NotAccepting
 from fleetsim.runtime import failpoints
 
@@ -37,7 +38,6 @@ _REASONS = {
     sqlite3.SQLITE_INTERRUPT: "the work was interrupted",
     sqlite3.SQLITE_PROTOCOL: "the file's locks are contended",
 }
-_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 def explain(error: Exception) -> Exception:
@@ -48,9 +48,8 @@ def explain(error: Exception) -> Exception:
             f"the ledger cannot be written: {_REASONS[primary]} ({error})",
             hint="work is accepted again by itself once this is over",
         )
-    if primary in _DAMAGE or isinstance(error, UnicodeDecodeError):  # it quotes the damage
-        return LedgerDamaged(f"the ledger is damaged ({error})")
-    return error
+    what = damage_in(error)
+    return LedgerDamaged(f"the ledger is damaged ({what})") if what else error
 
 
 class Guard(Protocol):
