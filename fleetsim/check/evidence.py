@@ -97,16 +97,10 @@ def fail_unless_error(exchange: Exchange, what: str, *codes: int) -> None:
     fail_unless(exchange.refused_with(*codes), f"{what} must be {wanted}, not {exchange}", exchange)
 
 
-_STATUSES: Mapping[int, tuple[int, ...]] = {
-    -32001: (404,),
-    -32002: (400, 409),
-    -32003: (400, 501),
-    -32004: (400, 501),
-    -32005: (400, 415),
-    -32600: (400, 422),
-    -32602: (400, 422),
-}
-"""The HTTP statuses of an error over HTTP+JSON, by A2A 1.0 section 5.4 and a2a-sdk 0.3.26. All others have 400."""
+_INVALID = frozenset({400, 422})
+_STATUSES = {-32001: {404}, -32600: _INVALID, -32602: _INVALID}
+_STATUSES_03 = {-32002: {400, 409}, -32003: {400, 501}, -32004: {400, 501}, -32005: {400, 415}}
+"""The HTTP statuses of errors over HTTP+JSON (1.0 section 5.4; in 0.3 those of a2a-sdk too). All others have 400."""
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
 SHOWN_CHARS = 1_200
@@ -231,7 +225,8 @@ class Exchange:
     def refused_with(self, *codes: int) -> bool:
         """Whether the request was refused with one of these codes, or in a form of its own with the status of one."""
         if self.own_form and self.bare is not None:
-            return any(self.status in _STATUSES.get(code, (400,)) for code in codes)
+            known = _STATUSES if "a2a-version" in self.sent_headers else {**_STATUSES, **_STATUSES_03}
+            return any(self.status in known.get(code, {400}) for code in codes)
         return self.code in codes
 
     @property
