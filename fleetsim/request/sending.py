@@ -330,7 +330,8 @@ def stream_ended(context: StepContext, signal: StreamEnded) -> None:
         context.effects.append(Publish(event=StreamBroken(why=one_line(str(error), 500))))
     refused = isinstance(error, MethodNotFound | UnsupportedOperation | TaskNotFound | LimitReached)
     if track.record.rejoin and not refused and streaming.rejoins < rules.resubscribes_max:
-        wait_s = rules.retry_waits_s[min(streaming.rejoins, len(rules.retry_waits_s) - 1)] * context.now.jitter
+        waits_s = rules.retry_waits_s or (rules.poll_interval_s,)
+        wait_s = waits_s[min(streaming.rejoins, len(waits_s) - 1)] * context.now.jitter
         track.timers[Timer.REJOIN] = context.now.mono + wait_s
         streaming = replace(streaming, rejoins=streaming.rejoins + 1)
     track.streaming, track.chunks = replace(streaming, gap=True), None

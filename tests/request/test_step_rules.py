@@ -54,6 +54,12 @@ def test_a_poll_for_a_missing_result_ends_the_request_after_its_limit() -> None:
     assert (outcome.kind, outcome.success) == (OutcomeKind.COMPLETED, True)
 
 
+def test_without_pauses_of_retries_a_stream_that_ended_is_joined_again_after_a_poll_interval() -> None:
+    hand = Hand.sent(Rules(retry_waits_s=()), streaming=True).hear(task(W), STREAM).tell(StreamEnded())
+    assert hand.due(Timer.REJOIN) == hand.mono + Rules().poll_interval_s * hand.jitter
+    assert not hand.outcomes
+
+
 def test_three_polls_that_show_another_task_end_the_request() -> None:
     hand = bound()
     for _ in range(3):
