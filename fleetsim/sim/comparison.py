@@ -20,6 +20,7 @@ from fleetsim.model.spans import in_words
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome
 from fleetsim.sim.observed import Observed
+from fleetsim.sim.twin import FEW
 
 HOUR_S = 3_600.0
 RESAMPLES = 4_000
@@ -146,6 +147,7 @@ class FitVerdict(StrEnum):
     FITS = "fits"
     PARTLY = "fits in part"
     NOT = "does not fit"
+    TOO_FEW = "has too few outcomes for a verdict"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +162,12 @@ class Comparison:
 
     @property
     def verdict(self) -> FitVerdict:
-        """How well B, a twin, fits A: not if a skill of A's was not played, in part if a figure is off."""
+        """How well B, a twin, fits A: not if a skill of A's was not played, in part if a figure is off.
+
+        None if each skill of A has fewer than ``FEW`` outcomes: chance alone decides what is played of them.
+        """
+        if max((d.tasks[0] for d in self.differences if d.measure is VOLUME), default=0) < FEW:
+            return FitVerdict.TOO_FEW
         if self.only_a:
             return FitVerdict.NOT
         return FitVerdict.PARTLY if any(verdict_of(d) == "off" for d in self.differences) else FitVerdict.FITS
@@ -249,11 +256,13 @@ def _interval(drawn: list[float], level: float) -> tuple[float, float]:
 
 
 def rows(comparison: Comparison, *, fit: bool) -> Iterator[tuple[str, ...]]:
-    """The table without its heads. ``fit``: whether B, a twin, lies in A's interval; else whether the sides differ."""
+    """The table without its heads. ``fit``: whether B, a twin, lies in A's interval, if there are outcomes enough to
+    judge; else whether the sides differ."""
+    judged = comparison.verdict is not FitVerdict.TOO_FEW
     for d in comparison.differences:
         relative = "-" if d.relative is None else f"{d.relative:+.1%}"
         interval = f"{_cell(d, d.low)} to {_cell(d, d.high)}"
-        verdict = verdict_of(d) if fit else ("differs" if d.significant else "")
+        verdict = judged * verdict_of(d) if fit else d.significant * "differs"
         who = f"{one_line(d.agent, 40)}/{one_line(d.skill, 40)}"
         tasks = f"{d.tasks[0]:,} / {d.tasks[1]:,}"
         yield (who, d.measure.name, tasks, _cell(d, d.a), _cell(d, d.b), relative, interval, verdict)

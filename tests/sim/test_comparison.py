@@ -71,6 +71,13 @@ def test_a_recorded_skill_that_was_not_played_is_a_misfit_however_well_the_other
     assert (off.skill, off.measure.name, off.tasks, verdict_of(off)) == ("audit", "volume", (2, 0), "not played")
 
 
+def test_a_twin_of_a_few_outcomes_gets_no_verdict() -> None:
+    few, played = day(1, count=29), day(2, count=3, skill="audit")
+    assert compare(few, played).verdict is FitVerdict.TOO_FEW
+    assert {row[-1] for row in rows(compare(few, played), fit=True)} == {""}
+    assert compare(day(1, count=30), played).verdict is FitVerdict.NOT
+
+
 def test_volume_and_arrivals_are_compared() -> None:
     rng = Random(1)
     by_chance = sorted(rng.uniform(0, 36_000) for _ in range(400))

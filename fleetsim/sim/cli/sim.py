@@ -385,15 +385,18 @@ HEADS = ("AGENT/SKILL", "FIGURE", "TASKS")
 
 
 def _show_fit(comparison: Comparison) -> None:
-    from fleetsim.sim.comparison import VOLUME, rows, verdict_of
+    from fleetsim.sim.comparison import VOLUME, FitVerdict, rows, verdict_of
+    from fleetsim.sim.twin import FEW
 
     verdicts = [verdict_of(difference) for difference in comparison.differences]
-    render.line(
-        f"the twin {comparison.verdict}: {verdicts.count('within')} of {len(verdicts)} figures are within chance of "
-        f"the recorded ones, {verdicts.count('near')} more within 15 %, {verdicts.count('off')} further off"
+    reason = (
+        f"{verdicts.count('within')} of {len(verdicts)} figures are within chance of the recorded ones, "
+        f"{verdicts.count('near')} more within 15 %, {verdicts.count('off')} further off"
     )
+    judged = comparison.verdict is not FitVerdict.TOO_FEW
+    render.line(f"the twin {comparison.verdict}: {reason if judged else f'no skill has {FEW} of them'}")
     volumes = {(d.agent, d.skill): d.tasks[0] for d in comparison.differences if d.measure is VOLUME}
-    for agent, skill in comparison.only_a:
+    for agent, skill in comparison.only_a if judged else ():
         count = f"{volumes[agent, skill]:,} of {sum(volumes.values()):,} recorded requests"
         render.line(f"not played: {one_line(agent, 40)}/{one_line(skill, 40)}, {count}")
     render.table(
