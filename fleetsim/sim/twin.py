@@ -23,6 +23,7 @@ from fleetsim.model.errors import ConfigError
 from fleetsim.model.spans import SECONDS_IN, in_words, seconds_of
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ALL, ID, Cause, Outcome, OutcomeKind, UpdateSource
+from fleetsim.request.track import Rules
 from fleetsim.sim.observed import Observed
 from fleetsim.sim.quantities import NORMAL_95, between
 from fleetsim.sim.run import ObservedAgent
@@ -42,6 +43,10 @@ STEADY_CV = 0.15
 """Gaps between arrivals that vary less than this, as a share of their mean, are even; those of chance vary by 1."""
 ARRIVALS_MIN = 30
 BURST_MIN = 2.0
+SHORT_GAPS_MIN = 0.6
+"""The least share of the gaps within bursts that must be shorter than a quarter of the mean. Of random arrivals 22 % of
+all gaps are, and of pairs one half.
+"""
 CURVE_MIN = 240
 """Requests from which on a skill has a daily curve of its own; with fewer it has the fleet's."""
 DAY_S = 86_400.0
@@ -202,7 +207,9 @@ def _skill(outcomes: Sequence[Outcome], asked: Mapping[str, int], poll_interval_
     return SkillTwin(
         tasks=len(mine),
         kinds=dict(Counter(outcome.kind.value for outcome in outcomes).most_common()),
-        takes=distribution(list(_worked_s(unasked if len(unasked) >= FEW else worked, poll_interval_s)) or [0.0]),
+        takes=distribution(
+            list(_worked_s(unasked if len(unasked) >= FEW else worked, asked, poll_interval_s)) or [0.0]
+        ),
         chunks=distribution([float(o.chunks) for o in undisturbed if o.chunks] or [0.0]),
         succeeds=1 - len(failed) / len(worked) if worked else 1.0,
         rejects=rejected / len(mine),
@@ -214,16 +221,26 @@ def _skill(outcomes: Sequence[Outcome], asked: Mapping[str, int], poll_interval_
     )
 
 
-def _worked_s(outcomes: Sequence[Outcome], poll_interval_s: float) -> Iterator[float]:
+def _worked_s(outcomes: Sequence[Outcome], asked: Mapping[str, int], poll_interval_s: float) -> Iterator[float]:
     """How long the agent worked on each.
 
-    A task whose end a poll showed ended some time after the poll before. The pause between two polls is half of the
-    task's time so far, at most the interval. Ends are spread evenly over those pauses.
+    If a poll showed a question or the end, the agent had stopped some time after the poll before. The pause between two
+    polls is half of the time so far, at most the interval; the first poll comes after a second. After an answer polls
+    begin again, and the agent of a scenario goes on for no longer than to the first of them. The ends are spread evenly
+    over the middle half of the pauses: the polls of the twin come up to a tenth earlier or later.
     """
-    seen = sorted(((o.duration_ms if o.agent_ms is None else o.agent_ms) / 1000, o.via) for o in outcomes)
-    for at, (seconds, via) in enumerate(seen):
-        pause = min(seconds / 2, poll_interval_s) if via is UpdateSource.POLL else 0.0
-        yield seconds - pause * (at * GOLDEN % 1)
+    first_s = min(Rules().look_first_s, poll_interval_s)
+    seen = []
+    for outcome in outcomes:
+        last = {UpdateSource.POLL: 1, UpdateSource.REPLY: 0}.get(outcome.via)
+        took_ms = outcome.duration_ms if outcome.agent_ms is None else outcome.agent_ms
+        seen.append((took_ms / 1000, 0 if last is None else asked[outcome.correlation_id] + last))
+    for at, (seconds, polls) in enumerate(sorted(seen)):
+        pause = 0.0
+        if polls and poll_interval_s:
+            seconds = max(0.0, seconds - (polls - 1) * first_s)
+            pause = seconds if seconds < 1.5 * first_s else min(seconds / 2, poll_interval_s)
+        yield seconds - pause * (0.25 + at * GOLDEN % 1 / 2)
 
 
 # ------------------------------------------------------------------ amounts that vary
@@ -327,6 +344,8 @@ def _arrivals(
         if at - before > mean / 4:
             groups.append([])
         groups[-1].append(at)
+    if len(gaps) + 1 - len(groups) < SHORT_GAPS_MIN * (1 - 1 / burst) * len(gaps):
+        return made  # more came at one time of the day than at another, and each by itself
     spans = [group[-1] - group[0] for group in groups if len(group) > 1]
     within_s = fmean(spans) * (burst + 1) / (burst - 1) if spans else 1.0
     return replace(made, burst=burst, within_s=max(0.01, within_s), per_s=per_s / burst)

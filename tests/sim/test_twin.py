@@ -14,9 +14,10 @@ from fleetsim.model.errors import Blame, ConfigError
 from fleetsim.model.spans import seconds_of
 from fleetsim.model.work import Cause, OutcomeKind, UpdateSource
 from fleetsim.runtime.yaml import load
-from fleetsim.sim.observed import Observed, ObservedQuestion
+from fleetsim.sim.comparison import compare, verdict_of
+from fleetsim.sim.observed import Observed, ObservedQuestion, of_run
 from fleetsim.sim.quantities import SpanSpread
-from fleetsim.sim.run import ObservedAgent
+from fleetsim.sim.run import ObservedAgent, Run
 from fleetsim.sim.scenario import Scenario, parse_scenario
 from fleetsim.sim.twin import (
     LogNormal,
@@ -31,6 +32,7 @@ from fleetsim.sim.twin import (
     twin_text,
 )
 from tests.sim.outcomes import failed, outcome, seen
+from tests.sim.scenes import recorded, run_of, scenario
 
 DAY_S = 86_400.0
 REVIEW = "id: daily\nname: Daily\nschedule: '@daily'\nskill: review\ntargets: {}\n"
@@ -148,9 +150,27 @@ def test_a_task_that_ended_by_a_poll_ended_in_the_pause_before_it() -> None:
     called = ObservedAgent(dialect="0.3", streaming=False, push=False)
     takes = skill(seen(ends, called=called)).takes
     assert isinstance(takes, tuple)
-    assert takes[0] == pytest.approx(30.0, abs=0.5)
+    assert takes[0] == pytest.approx(37.5, abs=0.5)
     assert takes[len(takes) // 2] == pytest.approx(45.0, abs=0.5)
+    assert takes[-1] == pytest.approx(52.5, abs=0.5)
     assert skill(seen(ends, called=ObservedAgent(streaming=True))).takes == 60.0, "such a poll follows the end at once"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("takes", ["0s", "2s", "20s"])
+def test_the_polls_of_a_task_with_a_question_are_not_counted_again_in_the_twin(takes: str) -> None:
+    text = f"""
+name: polled
+duration: 2h
+fleet: {{quinn: {{streaming: false, push: false, skills: {{review: {{takes: {takes}, asks: 1}}}}}}}}
+traffic: [{{skill: review, rate: 60/h}}]
+people: {{answerAfter: {{low: 2s, high: 90s}}}}
+"""
+    recorded_run = of_run(Run.of(recorded(run_of(scenario(text))[0])), "recorded")
+    _, fitted = written(recorded_run)
+    played = of_run(Run.of(recorded(run_of(fitted)[0])), "played")
+    found = {d.measure.name: d for d in compare(recorded_run, played).differences}
+    assert {verdict_of(found[name]) for name in ("p50", "p95")} <= {"within", "near"}
 
 
 def test_enough_tasks_without_a_question_give_the_duration() -> None:
@@ -204,6 +224,15 @@ def test_bursts_are_found_with_their_size_and_span() -> None:
     assert found.burst == pytest.approx(6, abs=1.5)
     assert found.within_s == pytest.approx(10, rel=0.5)
     assert found.per_s * found.burst == pytest.approx(900 / 36_010, rel=0.01)
+
+
+def test_random_arrivals_with_a_long_pause_between_them_are_no_bursts() -> None:
+    bursts = set()
+    for seed in range(20):
+        rng = Random(seed)
+        moments = [rng.uniform(*when) for when in ((0, 600), (2_400, 3_600)) for _ in range(50)]
+        bursts.add(traffic(sorted(moments), until_s=3_600).burst)
+    assert bursts == {1}
 
 
 def test_a_day_or_more_gets_a_curve_if_its_hours_differ() -> None:
