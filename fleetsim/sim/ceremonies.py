@@ -32,8 +32,8 @@ SHORT_S = 5.0
 reading the cards took a moment or the machine is slow.
 """
 SLOTS_MAX = 50_000
-REQUEST_S = 0.003
-"""Seconds that a simulated request takes to play, with its part of the report."""
+REQUEST_S = 0.005
+"""Seconds that a simulated request takes to play, with its part of the report: longer with much trouble."""
 SKILLS_MAX = 100
 
 Offers: TypeAlias = Mapping[str, Collection[str]]
@@ -88,6 +88,21 @@ def requests_in(ceremonies: Iterable[Ceremony], due: Mapping[str, int], offers: 
         return resolve(skill, targets, offers=offers, weights={}, chance=lambda: 0.0)
 
     return sum(due[c.ceremony_id] * len(agents_of(c, resolved)[0]) for c in ceremonies if due[c.ceremony_id])
+
+
+def requests_of(scenario: Scenario, texts: Mapping[str, bytes]) -> int:
+    """The number of requests of a scenario that are expected, with those of the ceremonies in ``texts``.
+
+    Raises:
+        ConfigError: the ceremonies have more slots than can be played.
+    """
+    ceremonies = contents_of(texts, Path()).ceremonies.values()
+    due = due_in(ceremonies, scenario.start, scenario.start + timedelta(seconds=scenario.duration))
+    count = float(requests_in(ceremonies, due, {name: agent.skills for name, agent in scenario.agents}))
+    for traffic in scenario.traffic:
+        begins, ends = traffic.window(scenario.start, scenario.duration)
+        count += traffic.rate * max(0.0, ends - begins) * traffic.burst * traffic.turns
+    return round(count)
 
 
 def span_scenario(

@@ -134,6 +134,11 @@ class Traffic(BaseModel):
     text: _Text = "Please see to this."
     """The text of the request."""
 
+    def window(self, start: datetime, duration: float) -> tuple[float, float]:
+        """The seconds after ``start`` between which requests come."""
+        begins = self.begins.after(start) if self.begins is not None else 0.0
+        return begins, min(duration, self.ends.after(start)) if self.ends is not None else duration
+
 
 class People(BaseModel):
     """People who answer questions of agents, and people who cancel requests."""

@@ -33,8 +33,7 @@ def arrivals(traffic: Traffic, rng: Random, *, start: datetime, duration: float)
     With a curve the rate is that of the mean weight: candidates come at the rate of the highest weight, and each is
     taken with the share that its time has of that (thinning; Lewis and Shedler, 1979).
     """
-    begins = traffic.begins.after(start) if traffic.begins is not None else 0.0
-    ends = min(duration, traffic.ends.after(start)) if traffic.ends is not None else duration
+    begins, ends = traffic.window(start, duration)
     curve = traffic.curve or [1.0]
     highest = max(curve)
     mean = sum(curve) / len(curve)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from fleetsim.sim.scenario import Traffic
+from fleetsim.sim.ceremonies import requests_of
+from fleetsim.sim.scenario import Traffic, parse_scenario
 from fleetsim.sim.traffic import arrivals
 
 START = datetime(2026, 3, 2, tzinfo=UTC)
@@ -62,3 +63,16 @@ def test_traffic_arrives_between_its_beginning_and_its_end() -> None:
 
 def test_an_empty_curve_brings_no_request() -> None:
     assert moments(rate="60/h", curve=[0, 0]) == []
+
+
+def test_the_expected_requests_are_those_of_the_traffic_with_all_turns_and_of_the_ceremonies() -> None:
+    text = """
+name: long
+duration: 10h
+fleet: {quinn: {skills: {review: {}}, replicas: 2}}
+traffic:
+  - {skill: review, rate: 2/m, burst: 2, ends: 5h}
+  - {skill: review, rate: 1/m, turns: 2}
+"""
+    hourly = b"id: hourly\nname: Hourly\nschedule: '@hourly'\nskill: review\ntargets: [all]\n"
+    assert requests_of(parse_scenario(text, "long.yaml")[0], {"hourly.yaml": hourly}) == 1_200 + 1_200 + 10 * 2

@@ -30,6 +30,7 @@ from fleetsim.recording.reader import lines_of
 from fleetsim.runtime.files import read_file
 from fleetsim.runtime.yaml import YamlDocument
 from fleetsim.runtime.yaml import load as load_yaml
+from fleetsim.sim.ceremonies import REQUEST_S, requests_of
 from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.cluster import ClusterLost, cluster
 from fleetsim.sim.cluster_load import check_parts, play_parts
@@ -54,6 +55,8 @@ from fleetsim.sim.seeds import Coverage, SeedRun, Values, coverage_json, coverag
 
 T = TypeVar("T")
 LOOK_EVERY_S = 0.2
+LONG_S = 5.0
+"""From which estimate on a run is announced."""
 CLUSTER_AHEAD = 4
 """Times as many seeds wait per worker of a cluster: the others go on while one is lost and its seed is played again."""
 EXIT = {Result.OK: Exit.OK, Result.UNEXPECTED: Exit.FAILED, Result.VIOLATED: Exit.VIOLATED}
@@ -124,6 +127,10 @@ def run_scenario(common: CommonOptions, options: RunOptions) -> int:
         if ended is not None:
             return ended
         return _tell(common, report_of(lines_of(record, WANTED)), files, verbose=options.verbose)
+    requests = requests_of(wanted, source.ceremonies)
+    lasts_s = requests * REQUEST_S if clock.virtual else wanted.duration / clock.times
+    if lasts_s >= LONG_S:
+        common.note(f"about {requests:,} requests are played: about {in_words(round(lasts_s))}")
     return play_and_tell(
         common,
         wanted,
