@@ -151,7 +151,9 @@ people: {never: 1}
 @pytest.mark.parametrize(
     ("agent", "ended"),
     [
-        ("{skills: {review: {takes: 5s, asks: 1}}}", "failed"),  # the agent gives up just before the hub
+        # Begun at 300 s and asked about at 305 s: the agent's day ends at a sweep, 5 s before the hub's. A request that
+        # is accepted 1 s later misses this sweep; the hub then cancels the task first, which is as right.
+        ("{skills: {review: {takes: 5s, asks: 1}}}", "failed"),
         ("{dialect: '0.1', skills: {review: {takes: 5s, rejects: 1}}}", "failed"),  # 0.1 has no rejected
     ],
 )
