@@ -117,6 +117,20 @@ class HubMember(HubAnswer, frozen=True, kw_only=True):
     here: bool = False
 
 
+class DatabaseState(HubAnswer, frozen=True, kw_only=True):
+    """The PostgreSQL of a fleet's ledger, as this hub's role sees it.
+
+    ``oldest_snapshot_s`` is the age of the oldest open transaction: each group of writes becomes slower with it.
+    ``synchronous`` are the standbys that have each acknowledged write, as in ``synchronous_standby_names``.
+    """
+
+    connections_free: int
+    oldest_snapshot_s: float
+    isolation: str
+    standbys: int
+    synchronous: str
+
+
 class HealthSnapshot(HubAnswer, frozen=True, kw_only=True):
     """The fleet at one moment. ``orphaned_skills`` failed, and no agent had a success at them. ``storage`` is the
     reason why the hub's ledger takes no writes, and empty if it does. A fleet of several hubs has them in ``hubs``."""
@@ -134,6 +148,7 @@ class HealthSnapshot(HubAnswer, frozen=True, kw_only=True):
     storage: str = ""
     orphaned_skill_count: int
     hubs: tuple[HubMember, ...] | UnsetType = UNSET
+    database: DatabaseState | UnsetType = UNSET
 
     def agent(self, name: str) -> AgentHealth | None:
         """The row of one agent."""

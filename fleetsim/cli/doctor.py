@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
+from msgspec import UnsetType
 
 import fleetsim
 from fleetsim.api.answers import KeyIdentity
-from fleetsim.api.health import HealthSnapshot, HealthWord, HubMember
+from fleetsim.api.health import DatabaseState, HealthSnapshot, HealthWord, HubMember
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.model.errors import ConfigError, FleetsimError
 
@@ -30,6 +31,11 @@ OK, WARNING, FAILURE = "ok", "warning", "failure"
 _GLYPHS = {OK: ("✓", "v"), WARNING: ("!", "!"), FAILURE: ("✗", "x")}
 
 PORT = 3000
+
+CONNECTIONS_MIN = 6
+"""The connections of one hub to PostgreSQL."""
+
+SNAPSHOT_S_MAX = 60.0
 DISK_WARNING_BYTES, DISK_FAILURE_BYTES = 1024**3, 100 * 1024**2
 SKEW_MAX_S = 30.0
 """A larger difference between two clocks makes webhook signatures and short deadlines fail."""
@@ -239,7 +245,26 @@ async def _hub(common: CommonOptions, words: dict[str, HealthWord]) -> list[Find
         return [Finding("hub", FAILURE, f"{said} and is not ready: {reason}", "look at its log, then restart it")]
     if version != fleetsim.__version__:
         return [Finding("hub", WARNING, f"{said}, this is {fleetsim.__version__}", "restart the hub with this version")]
-    return [Finding("hub", OK, said), *_members(health.hubs or ())]
+    return [Finding("hub", OK, said), *_members(health.hubs or ()), *_database(health.database)]
+
+
+def _database(state: DatabaseState | UnsetType) -> Iterator[Finding]:
+    """The PostgreSQL of a fleet that has several hubs."""
+    if isinstance(state, UnsetType):
+        return
+    standbys = f"{state.standbys} standbys" + (f" (synchronous: {state.synchronous})" if state.synchronous else "")
+    line = (
+        f"PostgreSQL: {state.connections_free} connections free, oldest open transaction"
+        f" {state.oldest_snapshot_s:.0f} s, {state.isolation}, {standbys}"
+    )
+    step = ""
+    if state.connections_free < CONNECTIONS_MIN:
+        step = "raise max_connections: a hub needs six"
+    elif state.oldest_snapshot_s > SNAPSHOT_S_MAX:
+        step = "end the session of that transaction (pg_stat_activity): each write becomes slower with it"
+    elif state.standbys and not state.synchronous:
+        step = "set synchronous_standby_names: a fail-over loses acknowledged requests otherwise"
+    yield Finding("database", WARNING if step else OK, line, step)
 
 
 def _members(hubs: Sequence[HubMember]) -> Iterator[Finding]:

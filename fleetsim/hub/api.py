@@ -149,13 +149,14 @@ class Api:
 
     async def health(self, request: Request) -> Response:
         """Fleet health (docs/reference/health.md), over ``?window=SECONDS`` if that is not the whole day; ``hubs`` are
-        the hubs of a fleet that has several."""
+        the hubs of a fleet that has several, and ``database`` is their PostgreSQL."""
         window = timedelta(seconds=number(request, "window", int(WINDOW.total_seconds()), 10**9))
         if not WINDOW_MIN <= window <= WINDOW:
             raise Refusal(400, "BAD_REQUEST", "window: from 60 to 86400 seconds; the hub keeps health for a day")
         snapshot = self._hub.snapshot() if window == WINDOW else await self._hub.fleet.snapshot_over(window)
-        rows = await self._hub.hub_rows()
-        return answer(replace(snapshot, hubs=rows) if rows else snapshot)
+        if rows := await self._hub.hub_rows():
+            snapshot = replace(snapshot, hubs=rows, database=await self._hub.database_state())
+        return answer(snapshot)
 
     async def fleet_health(self, request: Request) -> Response:
         """The same, under the name of Workstacean's topic."""

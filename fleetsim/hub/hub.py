@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from msgspec import structs
+from msgspec import UNSET, UnsetType, structs
 
 from fleetsim.api.answer import to_json
 from fleetsim.api.answers import WireExchange
-from fleetsim.api.health import HealthSnapshot, HubMember
+from fleetsim.api.health import DatabaseState, HealthSnapshot, HubMember
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.dispatcher import Dispatcher
 from fleetsim.caller.executor import CallObserver, Executor, Observers
@@ -251,6 +251,10 @@ class Hub:
         """The hubs of the fleet, if several share the ledger. Raises NotAccepting."""
         members = await self.ledger.members() if isinstance(self.ledger, SharedLedger) else ()
         return tuple(structs.replace(hub, lease_age_s=round(max(0.0, hub.lease_age_s), 3)) for hub in members)
+
+    async def database_state(self) -> DatabaseState | UnsetType:
+        """The PostgreSQL of the ledger, if it is in one. Raises NotAccepting."""
+        return await self.ledger.database_state() if isinstance(self.ledger, SharedLedger) else UNSET
 
     @property
     def config(self) -> FleetConfig:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, Self, runtime_checkable
 
+from msgspec import UNSET, UnsetType
+
 from fleetsim.api.answers import KnownId
-from fleetsim.api.health import HubMember
+from fleetsim.api.health import DatabaseState, HubMember
 from fleetsim.events.request import Event
 from fleetsim.health.outcome_stats import OutcomeFacts
 from fleetsim.ledger.records import (
@@ -282,6 +284,10 @@ class SharedLedger(Ledger, Protocol):
 
     async def members(self) -> tuple[HubMember, ...]:
         """The hubs of the fleet, the longest member first."""
+
+    async def database_state(self) -> DatabaseState | UnsetType:
+        """The state of the database, if the ledger is in one."""
+        return UNSET
 
     async def take_over(self, *, limit: int = 200) -> TakenOver:
         """Take over up to ``limit`` requests of hubs that left or whose lease has lapsed; several hubs share them.

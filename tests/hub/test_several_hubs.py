@@ -293,6 +293,19 @@ async def test_hubs_renew_their_leases_while_no_connection_for_reads_is_free(ser
         assert (await fleet.ended(1, cid))["text"] == "you said hi"
 
 
+async def test_health_shows_the_oldest_open_transaction_of_the_database(server: Server) -> None:
+    async with pair(server, "snapshots") as fleet, fleet.database.transaction(isolation="repeatable_read"):
+        await fleet.database.fetchval("SELECT count(*) FROM requests")
+
+        async def grown() -> bool:
+            state = (await fleet.remote[1].get("/health"))["database"]
+            assert (state["isolation"], state["standbys"], state["synchronous"]) == ("read committed", 0, "")
+            assert 0 < state["connectionsFree"] < 50
+            return bool(state["oldestSnapshotS"] > 0.2)
+
+        assert await fleet.until(grown)
+
+
 async def test_a_hub_whose_lease_lapses_while_it_starts_joins_again(server: Server) -> None:
     place = Place.read(server.url("slow_start"), password=True)
     async with running_runtime(seed=1) as runtime, agent_of([], ()).serving() as url:

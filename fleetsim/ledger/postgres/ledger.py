@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from fleetsim.api.answers import KnownId
-from fleetsim.api.health import HubMember
+from fleetsim.api.health import DatabaseState, HubMember
 from fleetsim.events.request import Event, OutcomeDecided
 from fleetsim.events.wire import from_wire
 from fleetsim.health.outcome_stats import OutcomeFacts
@@ -331,6 +331,23 @@ class PostgresLedger(StoredLedger, SharedLedger):
             )
             for row in rows
         )  # fmt: skip
+
+    async def database_state(self) -> DatabaseState:
+        ((free, oldest_s, isolation, standbys, synchronous),) = await self._read(
+            "SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int"
+            " - count(*) FILTER (WHERE backend_type = 'client backend'),"
+            " coalesce(extract(epoch FROM clock_timestamp()"
+            " - min(xact_start) FILTER (WHERE backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)), 0)::float8,"
+            " current_setting('transaction_isolation'), (SELECT count(*) FROM pg_stat_replication),"
+            " current_setting('synchronous_standby_names') FROM pg_stat_activity"
+        )
+        return DatabaseState(
+            connections_free=free,
+            oldest_snapshot_s=round(max(0.0, oldest_s), 3),
+            isolation=isolation,
+            standbys=standbys,
+            synchronous=synchronous,
+        )
 
     async def take_over(self, *, limit: int = 200) -> TakenOver:
         hub = self._storage.hub
