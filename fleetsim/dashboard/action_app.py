@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from inspect import isawaitable
+from itertools import chain
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.command import CommandPalette
+from textual.dom import DOMNode
 from textual.filter import LineFilter
 from textual.screen import Screen
 
@@ -25,6 +29,8 @@ from fleetsim.dashboard.widgets import NeutralisedWidget
 
 STEPS = 24
 """``[`` and ``]`` move by this fraction of a recording."""
+HELD_S = 2.0
+"""A key does not hold the later ones for longer than this."""
 
 
 class ActionApp(App[None], inherit_bindings=False):
@@ -40,6 +46,7 @@ class ActionApp(App[None], inherit_bindings=False):
         self.ascii_only = ascii
         self.read_only = read_only
         self.command_line = CommandLine(self.completions)
+        self._typed: deque[events.Key | events.Paste] = deque()
         actions = settings.actions if playback is None else for_recording(settings.actions)
         self._actions = {action.id: action for action in actions}
         for action in self._actions.values():
@@ -66,6 +73,44 @@ class ActionApp(App[None], inherit_bindings=False):
     @abstractmethod
     def draw_soon(self) -> None:
         """Draw after the refresh in progress."""
+
+    async def on_event(self, event: events.Event) -> None:
+        """Hold a key until the key before it has acted: it may have opened an input that takes the next keys."""
+        if not isinstance(event, (events.Key, events.Paste)) or event.is_forwarded:
+            await super().on_event(event)
+            return
+        self._typed.append(event)
+        first = self._typed[0]
+        if first is event:
+            await self._pass_on(event)
+        elif event.time - first.time > HELD_S:
+            await self._next_key(first)
+
+    async def _pass_on(self, event: events.Key | events.Paste) -> None:
+        """Forward a key; then pass on the next one.
+
+        A key bubbles from the focused widget to the app, which runs its action. Messages of that action take the same
+        way again, and a new screen has its focus when its queue is empty. A callback follows all of them.
+        """
+        target: DOMNode = self.focused or self.screen
+        await super().on_event(event)
+        way = list(target.ancestors_with_self)
+
+        def follow(nodes: Iterator[DOMNode]) -> None:
+            if not any(node.call_later(follow, nodes) for node in nodes):
+                self.call_later(self._next_key, event)
+
+        def follow_screen() -> Iterator[DOMNode]:
+            yield self.screen
+            yield self
+
+        follow(chain(way, way, follow_screen()))
+
+    async def _next_key(self, event: events.Key | events.Paste) -> None:
+        if self._typed and self._typed[0] is event:
+            self._typed.popleft()
+            if self._typed:
+                await self._pass_on(self._typed[0])
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [*super().get_line_filters(), *([AsciiFormatter()] if self.ascii_only else [])]
@@ -208,7 +253,7 @@ class ActionApp(App[None], inherit_bindings=False):
         return [*(one.id for one in here), *(f"{one.id} {word}" for one in here for word in words.get(one.id, ()))]
 
     async def run_command(self, text: str) -> None:
-        self.pane.main.focus()
+        self.screen.set_focus(self.pane.main)
         if not text.strip():
             return
         try:
@@ -216,4 +261,4 @@ class ActionApp(App[None], inherit_bindings=False):
         except ValueError as error:
             self.say(str(error), Tone.WARN)
             return
-        self.call_after_refresh(self.action_act, action.id, *([words] if words else []))
+        await self.action_act(action.id, *([words] if words else []))

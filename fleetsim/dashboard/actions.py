@@ -149,7 +149,7 @@ ACTIONS = (
         "fire",
         "F",
         "fire now",
-        "fires the ceremony under the cursor now",
+        "fires the ceremony under the cursor now, after a confirmation",
         ("ceremonies",),
         changes=True,
         footer=True,

@@ -443,7 +443,8 @@ class FleetApp(ActionApp):
             return
         inbox.main.select(row.question_id)
         self.show_screen("inbox")
-        self.call_after_refresh(inbox.action_reply)
+        self.draw()
+        inbox.action_reply()
 
     def on_grid_moved(self, message: Grid.Moved) -> None:
         """Update the details of the row under the cursor at once."""

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from textual.command import CommandPalette
+from textual.events import Key
 from textual.widgets import Input
 
-from fleetsim.dashboard.actions import ACTIONS, RECORDING
+from fleetsim.dashboard.actions import ACTIONS, RECORDING, Action, character_of
 from fleetsim.dashboard.chrome import HelpScreen
 from fleetsim.dashboard.wire_screen import WireScreen
 from fleetsim.model.errors import UnknownTarget
@@ -42,7 +43,7 @@ CHECKS: dict[str, tuple[str, Check]] = {
     "send": ("3 r o k", lambda ui: asked(ui) == ["answer"]),
     "reject": ("3", lambda ui: "Reject the question" in ui.text),
     "cancel": ("2", lambda ui: "Cancel task" in ui.text),
-    "fire": ("4", lambda ui: asked(ui) == ["fire"]),
+    "fire": ("4", lambda ui: "Fire quinn.daily-digest now?" in ui.text),
     "refresh-card": ("1", lambda ui: asked(ui) == ["refresh"]),
     "related": ("1", lambda ui: ui.pane.id == "tasks" and ui.pane.filter_text.startswith("agent=")),
     "follow": ("5", lambda ui: not ui.main.follow),
@@ -164,14 +165,14 @@ async def test_the_palette_runs_an_action_of_the_open_screen() -> None:
     async with showing(EVENTS, "4", "ctrl+p", *"fire") as ui:
         await ui.pilot.pause(0.3)
         await ui.press("enter")
-        await ui.settle()
+        await ui.press("y")
         assert asked(ui) == ["fire"]
 
 
 async def test_a_click_on_a_key_in_the_last_line_runs_its_action() -> None:
     async with showing(EVENTS, "4") as ui:
         await ui.pilot.click("#keys", offset=(ui.text.split("\n")[-1].index("fire now"), 0))
-        await ui.settle()
+        await ui.press("y")
         assert asked(ui) == ["fire"]
 
 
@@ -279,6 +280,38 @@ async def test_a_command_that_is_none_is_named_with_the_nearest(typed: str, answ
         await ui.settle()
         assert answer in ui.status
         assert ui.desk.asked == []
+
+
+async def burst(ui: Driver, *keys: str) -> None:
+    """Send keys as one read of a terminal does: all of them before the app handles the first one."""
+    for key in keys:
+        ui.app.post_message(Key(key, key if len(key) == 1 else character_of(key)))
+    await ui.pilot.pause()
+    await ui.settle()
+
+
+@pytest.mark.parametrize("action", [one for one in ACTIONS if RECORDING not in one.on], ids=lambda one: one.id)
+async def test_a_line_that_arrives_in_one_burst_is_typed_into_its_input(action: Action) -> None:
+    """Every letter of it is the key of an action of some screen."""
+    line = f"{action.id}xFqRsry"
+    for screen in "124":
+        async with showing(EVENTS, screen) as ui:
+            for opens, box in (("slash", "#filter"), ("colon", "#command")):
+                await burst(ui, opens, *line)
+                assert ui.app.query_one(box, Input).value == line
+                await ui.press("escape")
+            assert (ui.desk.asked, ui.app.is_running, len(ui.app.screen_stack)) == ([], True, 1)
+
+
+async def test_keys_after_those_that_open_or_close_an_input_or_dialog_in_one_burst() -> None:
+    async with showing(QUESTIONS, "2") as ui:
+        await burst(ui, "r", *"quit x", "ctrl+s")
+        assert [call[2] for call in ui.desk.asked] == ["quit x"]
+        await burst(ui, "escape", "2", "slash", *"Fq", "enter", "escape", "colon", *"inbox", "enter", "r", *"qx")
+        assert (ui.pane.id, ui.focused, ui.app.is_running) == ("inbox", "answer", True)
+        await burst(ui, "escape", "4", "question_mark", *"q", "ctrl+p", *"quinn", "escape", "5", "at", *"q")
+        assert (ui.pane.id, ui.app.is_running) == ("events", True)
+        assert ui.app.screen.query_one(Input).value == "q"
 
 
 async def test_the_command_line_of_a_read_only_screen_changes_nothing() -> None:

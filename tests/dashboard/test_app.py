@@ -345,6 +345,8 @@ async def test_a_finished_task_is_not_cancelled() -> None:
 
 async def test_fire_runs_the_ceremony_under_the_cursor_and_never_a_broken_one() -> None:
     async with showing(EVENTS, "4", "F") as ui:
+        assert ui.desk.asked == []
+        await ui.press("y")
         assert ui.desk.asked == [("fire", "quinn.daily-digest")]
         await ui.press("G", "F")
         assert len(ui.desk.asked) == 1
@@ -359,10 +361,10 @@ async def test_refresh_fetches_the_card_of_the_agent_under_the_cursor() -> None:
 async def test_a_failure_is_said_with_its_reason_and_its_remedy() -> None:
     async with showing(EVENTS, "4") as ui:
         ui.desk.error = NotAccepting("the disk is full", hint="free some space")
-        await ui.press("F")
+        await ui.press("F", "y")
         assert "not fired: the disk is full (free some space)" in ui.status
         ui.desk.error = UnknownTarget("\x1b]52;c;x\x07[@click=app.quit]gone")
-        await ui.press("F")
+        await ui.press("F", "y")
         assert "\x1b" not in ui.text
         assert "[@click=app.quit]gone" in ui.text
 
@@ -370,7 +372,7 @@ async def test_a_failure_is_said_with_its_reason_and_its_remedy() -> None:
 async def test_an_unexpected_failure_does_not_end_the_app() -> None:
     async with showing(EVENTS, "4") as ui:
         ui.desk.error = RuntimeError("a bug")
-        await ui.press("F")
+        await ui.press("F", "y")
         assert "not fired: RuntimeError" in ui.status
         assert ui.app.is_running
 

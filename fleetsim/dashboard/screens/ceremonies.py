@@ -230,5 +230,9 @@ class CeremoniesPane(Pane):
         jobs = {row.ceremony_id: partial(self.host.controls.fire, row.ceremony_id) for row in rows}
         if jobs:
             done = f"fired {', '.join(jobs)}" if len(jobs) == 1 else f"fired {len(jobs)} ceremonies"
-            what = counted("Fire now:", "run", list(jobs))
-            self.act_on("Fire", jobs, what, "not fired", done, ask=False)
+            what = (
+                counted("Fire now:", "run", list(jobs))
+                if len(jobs) > 1
+                else [line("Fire ", (rows[0].ceremony_id, STRONG), " now?")]
+            )
+            self.act_on("Fire", jobs, what, "not fired", done)

@@ -305,7 +305,7 @@ class InboxPane(Pane):
     def action_reply(self) -> None:
         if self.answerable:
             self.add_class("-opened")
-            self.call_after_refresh(self.box.focus)
+            self.screen.set_focus(self.box)  # at once: the next key may already be in the queue
 
     async def action_edit(self) -> None:
         """Write the answer in an editor; it is not sent yet."""
