@@ -166,12 +166,12 @@ class CheckRun:
 
     async def _alone(self, requirement: Requirement, name: str, *, settled: bool = False) -> Finding:
         """Probe a requirement alone; if tasks of other probes matter, after these have ended."""
-        for other, asked in self._left.items():
-            if settled or self._jobs == 1:
+        if settled or self._jobs == 1:
+            for other, asked in self._left.items():
                 await settle(self._sessions[other], asked)
                 asked.clear()
-        if "end" in requirement.needs:
-            await too_long(self._sessions[name])
+            if "end" in requirement.needs:
+                await too_long(self._sessions[name])
         return await self._probe(requirement, name)
 
     async def _again(self, findings: list[Finding]) -> list[Finding]:
