@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from fleetsim.api.answers import WireExchange
+from fleetsim.api.bodies import RequestBody, read
 from fleetsim.api.part_rows import read_part_row
-from fleetsim.cli.parts import save_parts
+from fleetsim.cli.parts import read_parts, save_parts
 from fleetsim.client.hub_client import HubClient
-from fleetsim.dashboard.controls import Controls, WholeText
+from fleetsim.client.hub_follow import with_parts
+from fleetsim.dashboard.controls import Controls, TypedRequest, WholeText
 from fleetsim.hub.hub import Hub
 from fleetsim.model.asking import answer_schema, text_of
 from fleetsim.model.errors import ConfigError, UnknownTarget, Unreachable, WireError
 from fleetsim.model.parts import answer_parts
 from fleetsim.model.task import DataPart
+from fleetsim.model.text import one_line
 from fleetsim.model.work import Answer, Decision
 from fleetsim.wire.json import parse_untrusted
 
@@ -24,11 +29,28 @@ def _typed(text: str, *, wants_data: bool) -> tuple[str, tuple[DataPart, ...]]:
     """A typed answer: JSON becomes data if the question requests data, everything else stays text."""
     if not wants_data or text.strip()[:1] not in set('{["'):
         return text, ()
+    return "", (_json(text, "words without a bracket go as text"),)
+
+
+def _json(text: str, hint: str) -> DataPart:
     typed = text.encode()
     try:
-        return "", (DataPart(data=parse_untrusted(typed, bytes_max=len(typed))),)
+        return DataPart(data=parse_untrusted(typed, bytes_max=len(typed)))
     except WireError as error:
-        raise ConfigError(f"this is no JSON: {error}", hint="words without a bracket go as text") from None
+        raise ConfigError(f"this is no JSON: {error}", hint=hint) from None
+
+
+def _body(draft: TypedRequest) -> dict[str, Any]:
+    """The body of the request in a form. Raises ConfigError."""
+    try:
+        paths = [Path(one).expanduser() for one in shlex.split(draft.files)]
+    except ValueError:
+        raise ConfigError("a quotation mark in the files is not closed") from None
+    if missing := [path for path in paths if not path.is_file()]:  # a pipe would stop the screen
+        raise ConfigError(f"there is no file {one_line(str(missing[0]), 200)}", hint="quote a path that has blanks")
+    data = [_json(draft.data, "a text needs quotation marks")] if draft.data.strip() else []
+    body = {"text": draft.text, "targets": [draft.agent], "interface": "dashboard"}
+    return body | with_parts((*read_parts(paths, ()), *data)) | ({"skill": draft.skill} if draft.skill else {})
 
 
 def _folder(typed: str) -> Path:
@@ -52,6 +74,10 @@ class HubControls(SavingControls):
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
+
+    async def send(self, draft: TypedRequest) -> str:
+        body = read(RequestBody, _body(draft))
+        return (await self._hub.submit(body.request(self._hub.runtime.ids.new())))[0]
 
     async def answer(self, question_id: str, text: str) -> str:
         question = next((q for q in await self._hub.tracker.find_questions() if q.question_id == question_id), None)
@@ -104,6 +130,9 @@ class AttachedControls(SavingControls):
         if hub is None:
             raise Unreachable("no hub is running", hint="the screen connects again when one runs")
         return hub
+
+    async def send(self, draft: TypedRequest) -> str:
+        return (await self._hub.submit(_body(draft)))[0]
 
     async def answer(self, question_id: str, text: str) -> str:
         question = await self._hub.question(question_id)

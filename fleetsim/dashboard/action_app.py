@@ -16,7 +16,7 @@ from textual.dom import DOMNode
 from textual.filter import LineFilter
 from textual.screen import Screen
 
-from fleetsim.dashboard.actions import LIST, RECORDING, WIRE, Action, for_recording, key_name
+from fleetsim.dashboard.actions import LIST, RECORDING, SEND, WIRE, Action, for_recording, key_name
 from fleetsim.dashboard.chrome import ColumnsScreen, JumpScreen
 from fleetsim.dashboard.command_line import CommandLine, resolve
 from fleetsim.dashboard.labels import Tone
@@ -44,6 +44,7 @@ class ActionApp(App[None], inherit_bindings=False):
         self.settings = settings
         self.playback = playback
         self.ascii_only = ascii
+        self.set_class(ascii, "-ascii")
         self.read_only = read_only
         self.command_line = CommandLine(self.completions)
         self._typed: deque[events.Key | events.Paste] = deque()
@@ -150,7 +151,7 @@ class ActionApp(App[None], inherit_bindings=False):
             self.command_line.open(f"{action.id} ")
             return
         focused = self.focused if isinstance(self.focused, NeutralisedWidget) else None
-        dialog = self.screen if self.screen.name == WIRE else None
+        dialog = self.screen if self.screen.name in {WIRE, SEND} else None
         method = next(
             (
                 found
@@ -169,12 +170,11 @@ class ActionApp(App[None], inherit_bindings=False):
                 yield SystemCommand(one.label, f"{one.shown_keys}  {one.help}", partial(self.action_act, one.id))
 
     def action_palette(self) -> None:
-        self.push_screen(CommandPalette(classes="-ascii" if self.ascii_only else ""))
+        self.push_screen(CommandPalette())
 
     def ask(self, title: str, what: str, then: Callable[[str], None], value: str = "") -> None:
         """Ask for a moment, and go on with the text unless the person closes the dialog."""
-        classes = "-ascii" if self.ascii_only else ""
-        self.push_screen(JumpScreen(title, what, value, classes=classes), lambda text: then(text) if text else None)
+        self.push_screen(JumpScreen(title, what, value), lambda text: then(text) if text else None)
 
     def action_theme(self, name: str = "") -> None:
         """Take the named theme, or the next one."""
@@ -207,8 +207,7 @@ class ActionApp(App[None], inherit_bindings=False):
             self._save()
             self.draw()
 
-        classes = "-ascii" if self.ascii_only else ""
-        self.push_screen(ColumnsScreen([one.name for one in grid.columns], grid.hidden, classes=classes), choose)
+        self.push_screen(ColumnsScreen([one.name for one in grid.columns], grid.hidden), choose)
 
     # The actions of a recording
 

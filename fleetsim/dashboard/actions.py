@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from textual.binding import Binding
 from textual.keys import key_to_character
 
-LIST, RECORDING, WIRE = "list", "recording", "wire log"
-"""Scopes beside the screens: lists and texts, all screens of a recording, and the wire log."""
+LIST, RECORDING, WIRE, SEND = "list", "recording", "wire log", "send form"
+"""Scopes beside the screens: lists and texts, all screens of a recording, and two dialogs."""
 SCREENS: Mapping[str, str] = {
     "fleet": "fleetsim.dashboard.screens.fleet:FleetPane",
     "agent": "fleetsim.dashboard.screens.agent:AgentPane",
@@ -108,7 +108,9 @@ def key_name(key: str) -> str:
 ACTIONS = (
     Action("open", "enter", "open", "opens the row under the cursor; a double click does, too", (LIST,), footer=True),
     Action("filter", "slash", "filter", "filters the list while you type", FILTERED, footer=True, takes="words"),
-    Action("send", "ctrl+s", "send", "sends the answer, once", ("inbox",), "send_answer", changes=True, footer=True),
+    Action("request", "s", "send", "opens a form for a request to it", ("fleet", "agent"), changes=True, footer=True),
+    Action("send", "ctrl+s", "send", "sends it, once", ("inbox", SEND), "send_answer", changes=True, footer=True),
+    Action("earlier", "ctrl+r", "earlier", "fills the form with an earlier request", (SEND,), footer=True),
     Action(
         "reply",
         "r",

@@ -21,7 +21,7 @@ from textual.worker import Worker, WorkerState
 
 from fleetsim.dashboard import chrome
 from fleetsim.dashboard.action_app import ActionApp
-from fleetsim.dashboard.actions import LIST, SCREENS, character_of
+from fleetsim.dashboard.actions import LIST, SCREENS, SEND, character_of
 from fleetsim.dashboard.chrome import (
     ConfirmScreen,
     HelpScreen,
@@ -30,21 +30,25 @@ from fleetsim.dashboard.chrome import (
     ScreenName,
     Size,
 )
-from fleetsim.dashboard.controls import Controls, WholeText
+from fleetsim.dashboard.controls import Controls, TypedRequest, WholeText
 from fleetsim.dashboard.feed import EventFeed
 from fleetsim.dashboard.labels import MUTED, STRONG, Tone
 from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.screens.agent import AgentPane
+from fleetsim.dashboard.screens.inbox import DRAFTS_MAX
 from fleetsim.dashboard.screens.pane import FAILED_S, Pane
+from fleetsim.dashboard.send_screen import SendScreen
 from fleetsim.dashboard.settings import Settings
 from fleetsim.dashboard.text import BLANK, fitted, line
 from fleetsim.dashboard.theme import Palette
 from fleetsim.dashboard.view import View, ViewBuilder
+from fleetsim.dashboard.view_fleet import AgentRow
 from fleetsim.dashboard.view_tasks import TaskDetail
 from fleetsim.dashboard.visits import Visit, Visits
 from fleetsim.dashboard.widgets import Grid, Lines
 from fleetsim.events.fleet import StateRead
 from fleetsim.model.errors import ConfigError, FleetsimError
+from fleetsim.model.masking import masked
 from fleetsim.model.optional import load
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.runtime.ports import Clock
@@ -55,6 +59,7 @@ DRAWS_PER_S = 4
 SAID_S = 8.0
 NOTE_S = 20.0
 """Seconds that a message, and the note at the start, stay in the status line."""
+SENT_MAX = 20
 WHOLE_MAX = 4
 """The newest whole texts stay in memory."""
 
@@ -109,6 +114,10 @@ class FleetApp(ActionApp):
         self._draws_soon = False
         self._filter_before = ""
         self._under_way: set[str] = set()
+        self._drafts: dict[str, TypedRequest] = {}
+        """Requests that were typed and not sent, by agent."""
+        self._sent: list[TypedRequest] = []
+        """The newest requests that were sent, oldest first, without secrets. They leave no file."""
         self._visits = Visits()
         self._whole: dict[tuple[str, int], WholeText | None] = {}
         self._palettes: dict[str, Palette] = {}
@@ -154,7 +163,6 @@ class FleetApp(ActionApp):
         yield from (self._status, self._keys, self._tiny)
 
     def on_mount(self) -> None:
-        self.screen.set_class(self.ascii_only, "-ascii")
         self._fit(self.size)
         for pane in self.panes.values():
             pane.main.hidden = self.settings.hidden.get(pane.main.id or "", ())
@@ -317,6 +325,8 @@ class FleetApp(ActionApp):
     def _name_keys(self) -> None:
         """Show the keys that act now: a box that is typed into takes the printable ones, and lists take none then."""
         here, box = self.actions_here(), self.focused
+        if self.screen.name == SEND:
+            here = [one for one in here if SEND in one.on]
         if isinstance(box, (Input, TextArea)):
             typed = {key for one in here for key in one.key_list if box.check_consume_key(key, character_of(key))}
             here = [
@@ -364,10 +374,7 @@ class FleetApp(ActionApp):
         self, title: str, what: Sequence[Text], key: str, failed: str, work: Callable[[], Awaitable[str]]
     ) -> None:
         """As ``do``, after a person confirmed."""
-        classes = "-ascii" if self.ascii_only else ""
-        self.push_screen(
-            ConfirmScreen(title, what, classes=classes), lambda yes: self.do(key, failed, work) if yes else None
-        )
+        self.push_screen(ConfirmScreen(title, what), lambda yes: self.do(key, failed, work) if yes else None)
 
     def do(self, key: str, failed: str, work: Callable[[], Awaitable[str]]) -> None:
         """Run an action in the background and show its result. An action that still runs is not started twice."""
@@ -431,6 +438,32 @@ class FleetApp(ActionApp):
         self.panes["tasks"].filter_by(filter_text)
         self.show_screen("tasks")
 
+    def request_form(self, agent: AgentRow, skill: str = "") -> None:
+        """Open the form for a request to the agent, with the draft that was left; then show the request's task."""
+        draft = self._drafts.pop(agent.name, None) or TypedRequest(agent=agent.name, skill=skill)
+        form = SendScreen(
+            draft,
+            agent.card.skills,
+            self._sent,
+            self.controls.send,
+            key=self.key,
+            files=not self.is_web,
+        )
+
+        def closed(sent: str | None) -> None:
+            self.call_after_refresh(self._name_keys)
+            if sent:
+                bare = replace(form.draft, text=masked(form.draft.text), data=masked(form.draft.data))
+                self._sent = [*(one for one in self._sent if one != bare), bare][-SENT_MAX:]
+                self.show_task(sent)
+                self.panes["tasks"].opened(self.panes["tasks"].main, sent)
+                self.say(f"sent to {agent.name}", Tone.GOOD)
+            elif not form.draft.blank:
+                self._drafts = dict([*self._drafts.items(), (agent.name, form.draft)][-DRAFTS_MAX:])
+                self.say(f"not sent; {self.key('request')} opens your text again", Tone.WARN)
+
+        self.push_screen(form, closed)
+
     def show_task(self, correlation_id: str) -> None:
         self.panes["tasks"].main.select(correlation_id)
         self.show_tasks("")
@@ -477,8 +510,7 @@ class FleetApp(ActionApp):
         self.draw_soon()
 
     def action_help(self) -> None:
-        classes = "-ascii" if self.ascii_only else ""
-        self.push_screen(HelpScreen(partial(chrome.help_lines, self.actions_here(), self.pane.NAME), classes=classes))
+        self.push_screen(HelpScreen(partial(chrome.help_lines, self.actions_here(), self.pane.NAME)))
 
     # The filter
 

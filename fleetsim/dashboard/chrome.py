@@ -252,8 +252,8 @@ class HelpScreen(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,f1", "dismiss", "close", show=False)]
 
-    def __init__(self, lines: Callable[[int], Sequence[Text]], *, classes: str = "") -> None:
-        super().__init__(classes=classes)
+    def __init__(self, lines: Callable[[int], Sequence[Text]]) -> None:
+        super().__init__()
         self._lines = lines
         """The lines for a width."""
 
@@ -274,8 +274,8 @@ class JumpScreen(ModalScreen[str | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "close", show=False)]
 
-    def __init__(self, title: str, what: str, value: str = "", *, classes: str = "") -> None:
-        super().__init__(classes=classes)
+    def __init__(self, title: str, what: str, value: str = "") -> None:
+        super().__init__()
         self._title, self._what, self._value = title, what, value
 
     def compose(self) -> ComposeResult:
@@ -303,8 +303,8 @@ class ColumnsScreen(ModalScreen[list[str] | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,C", "close", "close", show=False)]
 
-    def __init__(self, names: Sequence[str], hidden: Collection[str], *, classes: str = "") -> None:
-        super().__init__(classes=classes)
+    def __init__(self, names: Sequence[str], hidden: Collection[str]) -> None:
+        super().__init__()
         self._names, self._hidden = names, hidden
 
     def compose(self) -> ComposeResult:
@@ -333,8 +333,8 @@ class ConfirmScreen(ModalScreen[bool]):
         Binding("n,escape,q", "dismiss(False)", "no", show=False),
     ]
 
-    def __init__(self, title: str, what: Sequence[Text], *, classes: str = "") -> None:
-        super().__init__(classes=classes)
+    def __init__(self, title: str, what: Sequence[Text]) -> None:
+        super().__init__()
         self._title = title
         self._what = what
 

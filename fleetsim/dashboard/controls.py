@@ -19,11 +19,30 @@ class WholeText:
     parts: tuple[ListedPart, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedRequest:
+    """A request as a person typed it. ``files`` has paths as a shell reads them, ``data`` one JSON value."""
+
+    agent: str
+    skill: str = ""
+    text: str = ""
+    files: str = ""
+    data: str = ""
+
+    @property
+    def blank(self) -> bool:
+        return not (self.text.strip() or self.files.strip() or self.data.strip())
+
+
 class Controls:
     """The actions of the screens. Each may raise a FleetsimError; the screen shows its message and hint.
 
     This base class belongs to a picture and refuses every action.
     """
+
+    async def send(self, draft: TypedRequest) -> str:
+        """Send a request to an agent; returns its correlation id."""
+        raise FleetsimError("a picture has no actions")
 
     async def answer(self, question_id: str, text: str) -> str:
         """Answer an open question once; returns a short description of the result."""

@@ -86,9 +86,9 @@ class WireScreen(ModalScreen[None]):
         ),
     ]
 
-    def __init__(self, read: Read, about: str, *, key: Callable[[str], str], classes: str = "") -> None:
+    def __init__(self, read: Read, about: str, *, key: Callable[[str], str]) -> None:
         """``key`` gives the key of an action, or nothing if the action is not available."""
-        super().__init__(name=WIRE, classes=classes)
+        super().__init__(name=WIRE)
         self._keys = "  ".join(f"{shown} {word}" for name, word in HINTS.items() if (shown := key(name)))
         self._read, self._title = read, f"Wire log of {one_line(about, 60)}"
         self._rows: dict[int, WireExchange] = {}

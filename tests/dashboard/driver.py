@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ from textual.widget import Widget
 
 from fleetsim.api.answers import WireExchange
 from fleetsim.dashboard.app import FleetApp
-from fleetsim.dashboard.controls import Controls, WholeText
+from fleetsim.dashboard.controls import Controls, TypedRequest, WholeText
 from fleetsim.dashboard.screens.pane import Pane
 from fleetsim.dashboard.settings import Settings
 from fleetsim.dashboard.view import View, ViewBuilder
@@ -108,6 +108,10 @@ class Desk(Controls):
             raise self.error
         if what[1] in self.refused:
             raise UnknownTarget("gone")
+
+    async def send(self, draft: TypedRequest) -> str:
+        await self._do("send", *astuple(draft))
+        return "sent-1"
 
     async def answer(self, question_id: str, text: str) -> str:
         await self._do("answer", question_id, text)

@@ -13,6 +13,7 @@ from textual.widgets import Input
 
 from fleetsim.dashboard.actions import ACTIONS, RECORDING, Action, character_of
 from fleetsim.dashboard.chrome import HelpScreen
+from fleetsim.dashboard.send_screen import SendScreen
 from fleetsim.dashboard.wire_screen import WireScreen
 from fleetsim.model.errors import UnknownTarget
 from tests.dashboard.driver import EVENTS, Driver, answered, asking, showing
@@ -40,6 +41,8 @@ def asked(ui: Driver) -> list[str]:
 CHECKS: dict[str, tuple[str, Check]] = {
     "open": ("1", lambda ui: ui.pane.id == "agent"),
     "reply": ("2", lambda ui: ui.focused == "answer"),
+    "request": ("1", lambda ui: isinstance(ui.app.screen, SendScreen)),
+    "earlier": ("1 s h i ctrl+s 1 s", lambda ui: "1 of 1 earlier" in ui.text),
     "send": ("3 r o k", lambda ui: asked(ui) == ["answer"]),
     "reject": ("3", lambda ui: "Reject the question" in ui.text),
     "cancel": ("2", lambda ui: "Cancel task" in ui.text),

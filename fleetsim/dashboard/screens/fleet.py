@@ -407,6 +407,10 @@ class FleetPane(Pane):
         elif grid is self._recent:
             self.host.show_task(key)
 
+    def action_request(self) -> None:
+        if agent := self.host.view.agent(self.chosen_agent() or ""):
+            self.host.request_form(agent, (self.main.key or "") if self.id == "agent" else "")
+
     def action_related(self) -> None:
         if agent := self.chosen_agent():
             self.host.show_tasks(f"agent={agent}")

@@ -21,6 +21,7 @@ from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.query import Query, parse
 from fleetsim.dashboard.text import line
 from fleetsim.dashboard.view import QuestionRow, RunFold, View
+from fleetsim.dashboard.view_fleet import AgentRow
 from fleetsim.dashboard.view_tasks import TaskDetail
 from fleetsim.dashboard.widgets import Grid, Page
 from fleetsim.dashboard.wire_screen import WireScreen
@@ -56,6 +57,7 @@ class Host(Protocol):
     def copy_to_clipboard(self, text: str) -> None: ...
     def show_screen(self, name: str) -> None: ...
     def show_agent(self, name: str) -> None: ...
+    def request_form(self, agent: AgentRow, skill: str = "") -> None: ...
     def show_tasks(self, filter_text: str) -> None: ...
     def show_task(self, correlation_id: str) -> None: ...
     def show_question(self, correlation_id: str | None) -> None: ...
@@ -237,8 +239,7 @@ class Pane(Vertical):
         def read(after: int) -> Awaitable[Sequence[WireExchange]]:
             return self.host.controls.wire(task=task, agent=agent, after=after)
 
-        classes = "-ascii" if self.screen.has_class("-ascii") else ""
-        self.app.push_screen(WireScreen(read, task[:8] or agent, key=self.host.key, classes=classes))
+        self.app.push_screen(WireScreen(read, task[:8] or agent, key=self.host.key))
 
     async def action_pager(self) -> None:
         try:

@@ -234,6 +234,7 @@ class TasksPane(Pane):
         self.main.show(rows, empty=self.instead(view, view.tasks, *NO_TASKS))
         detail = self.host.detail(self.main.key)
         self._detail.set_class(detail is None, "-bare")
+        self.set_class(detail is not None, "-chosen")
         if detail is None:
             return
         task, question = detail.row, view.question(detail.row.question_id or "")
