@@ -63,13 +63,12 @@ from fleetsim.request.signals import (
     Resumed,
     Save,
     Send,
-    Signal,
     StreamEnded,
     Subscribe,
     TurnedAway,
     failed,
 )
-from fleetsim.request.track import Now, Rules, TaskUpdate, Timer, Track
+from fleetsim.request.track import Now, Rules, Signal, TaskUpdate, Timer, Track
 from fleetsim.runtime import failpoints
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers

@@ -30,12 +30,11 @@ from fleetsim.request.signals import (
     PollFailed,
     Replied,
     ResolveQuestion,
-    Signal,
     StreamEnded,
     Subscribe,
     failed,
 )
-from fleetsim.request.track import Asking, Now, Rules, Sending, TaskUpdate, Timer
+from fleetsim.request.track import Asking, Now, Rules, Sending, Signal, TaskUpdate, Timer
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 from fleetsim.wire.dialect import Reply

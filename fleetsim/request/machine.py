@@ -57,12 +57,11 @@ from fleetsim.request.signals import (
     Resumed,
     ResumeFailed,
     SendFailed,
-    Signal,
     StepContext,
     StreamEnded,
     TurnedAway,
 )
-from fleetsim.request.track import Now, Rules, Sending, TaskUpdate, Timer, Track
+from fleetsim.request.track import Now, Rules, Sending, Signal, TaskUpdate, Timer, Track
 
 
 class Stage(StrEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,25 +14,25 @@ from fleetsim.model.errors import FleetsimError, MethodNotFound, TaskNotFound, U
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import TERMINAL, Message, Task
 from fleetsim.model.work import Answer, Outcome, Question
-from fleetsim.request.track import Now, Rules, TaskUpdate, Timer, Track
+from fleetsim.request.track import Now, Rules, Signal, Timer, Track
 from fleetsim.runtime.address import on_this_machine
 
 LOOK_WITHIN_S = 4.0
 """After a restart."""
 
 
-class Begin(Struct, frozen=True):
+class Begin(Signal, frozen=True):
     """Start a new request."""
 
 
-class Join(Struct, frozen=True, kw_only=True):
+class Join(Signal, frozen=True, kw_only=True):
     """Follow a task that the agent has already. ``seen``: the agent showed it like this; else only its id is known."""
 
     task: Task
     seen: bool
 
 
-class Recovered(Struct, frozen=True):
+class Recovered(Signal, frozen=True):
     """Start again after a restart, from the ledger. ``question`` is the open one, if any.
 
     ``early`` are the events of webhooks before the reply to the send, in the order of arrival. ``uncallable``: why its
@@ -47,36 +47,36 @@ class Recovered(Struct, frozen=True):
     look_within_s: float = LOOK_WITHIN_S
 
 
-class Left(Struct, frozen=True):
+class Left(Signal, frozen=True):
     """The request, or an answer, has its slot and is sent now. The agent's time begins."""
 
 
-class Replied(Struct, frozen=True, kw_only=True):
+class Replied(Signal, frozen=True, kw_only=True):
     """The first send was answered."""
 
     reply: Task | Message
     began: float
 
 
-class SendFailed(Struct, frozen=True, kw_only=True):
+class SendFailed(Signal, frozen=True, kw_only=True):
     """The first send, or the opening of its stream, failed."""
 
     error: FleetsimError
 
 
-class StreamEnded(Struct, frozen=True, kw_only=True):
+class StreamEnded(Signal, frozen=True, kw_only=True):
     """A stream that had begun ended, with or without an error."""
 
     error: FleetsimError | None = None
 
 
-class PollFailed(Struct, frozen=True, kw_only=True):
+class PollFailed(Signal, frozen=True, kw_only=True):
     """A poll brought no task."""
 
     error: FleetsimError
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class Found(Signal, frozen=True, kw_only=True):
     """The search for a task whose reply was lost ended.
 
     ``possible``: the agent offers a search. ``error`` is the failure of the search, if it failed.
@@ -87,163 +87,127 @@ class Found(Struct, frozen=True, kw_only=True):
     error: FleetsimError | None = None
 
 
-class PushRegistered(Struct, frozen=True, kw_only=True):
+class PushRegistered(Signal, frozen=True, kw_only=True):
     """A webhook was registered after the reply (``error`` None) or refused."""
 
     error: FleetsimError | None = None
 
 
-class TurnedAway(Struct, frozen=True):
+class TurnedAway(Signal, frozen=True):
     """A webhook about this request was refused: over a limit, too large, or the ledger could not record it."""
 
 
-class QuestionRecorded(Struct, frozen=True, kw_only=True):
+class QuestionRecorded(Signal, frozen=True, kw_only=True):
     """The question is in the ledger, which accepts an answer from now on."""
 
     question_id: str
 
 
-class Answered(Struct, frozen=True, kw_only=True):
+class Answered(Signal, frozen=True, kw_only=True):
     """A person or a dispatching agent answered the open question; the ledger has claimed it."""
 
     answer: Answer
 
 
-class Resumed(Struct, frozen=True, kw_only=True):
+class Resumed(Signal, frozen=True, kw_only=True):
     """The agent took the answer."""
 
     reply: Task | Message
     began: float
 
 
-class ResumeFailed(Struct, frozen=True, kw_only=True):
+class ResumeFailed(Signal, frozen=True, kw_only=True):
     """The answer could not be sent."""
 
     error: FleetsimError
 
 
-class CancelAsked(Struct, frozen=True, kw_only=True):
+class CancelAsked(Signal, frozen=True, kw_only=True):
     """A person or a caller requested the cancel of the task."""
 
     by: str = "operator"
 
 
-class CancelReplied(Struct, frozen=True, kw_only=True):
+class CancelReplied(Signal, frozen=True, kw_only=True):
     """The agent answered a cancel."""
 
     task: Task
     began: float
 
 
-class CancelFailed(Struct, frozen=True, kw_only=True):
+class CancelFailed(Signal, frozen=True, kw_only=True):
     """The agent refused a cancel, or could not be reached."""
 
     error: FleetsimError
 
 
-class Due(Struct, frozen=True):
+class Due(Signal, frozen=True):
     """A timer of the track expired."""
 
 
-Signal: TypeAlias = (
-    Begin
-    | Join
-    | Recovered
-    | Left
-    | Replied
-    | SendFailed
-    | TaskUpdate
-    | StreamEnded
-    | PollFailed
-    | Found
-    | PushRegistered
-    | TurnedAway
-    | QuestionRecorded
-    | Answered
-    | Resumed
-    | ResumeFailed
-    | CancelAsked
-    | CancelReplied
-    | CancelFailed
-    | Due
-)
+class Effect(Struct, frozen=True):
+    """An action that the step requests; the tracker or the client carries it out."""
 
 
-class Send(Struct, frozen=True, kw_only=True):
+class Send(Effect, frozen=True, kw_only=True):
     """Send the request; ``stream`` asks for the streaming form."""
 
     stream: bool
 
 
-class Subscribe(Struct, frozen=True):
+class Subscribe(Effect, frozen=True):
     """Rejoin the task's stream."""
 
 
-class Poll(Struct, frozen=True):
+class Poll(Effect, frozen=True):
     """Read the task."""
 
 
-class LookUpTask(Struct, frozen=True):
+class LookUpTask(Effect, frozen=True):
     """Search for the task by our context id."""
 
 
-class RegisterPush(Struct, frozen=True):
+class RegisterPush(Effect, frozen=True):
     """Register a webhook for the bound task."""
 
 
-class Save(Struct, frozen=True):
+class Save(Effect, frozen=True):
     """Write the record to the ledger."""
 
 
-class Ask(Struct, frozen=True, kw_only=True):
+class Ask(Effect, frozen=True, kw_only=True):
     """Ask a person a question."""
 
     question: Question
 
 
-class ResolveQuestion(Struct, frozen=True, kw_only=True):
+class ResolveQuestion(Effect, frozen=True, kw_only=True):
     """A question is over: delivered, withdrawn or expired (``ledger.QuestionState`` value)."""
 
     question_id: str
     state: str
 
 
-class Resume(Struct, frozen=True, kw_only=True):
+class Resume(Effect, frozen=True, kw_only=True):
     """Send the answer on the same task and the agent's own context."""
 
     answer: Answer
 
 
-class Cancel(Struct, frozen=True):
+class Cancel(Effect, frozen=True):
     """Ask the agent to stop the task."""
 
 
-class Close(Struct, frozen=True, kw_only=True):
+class Close(Effect, frozen=True, kw_only=True):
     """The one outcome."""
 
     outcome: Outcome
 
 
-class Publish(Struct, frozen=True, kw_only=True):
+class Publish(Effect, frozen=True, kw_only=True):
     """An event about this request; the tracker fills in its agent, skill and ids."""
 
     event: Event
-
-
-Effect: TypeAlias = (
-    Send
-    | Subscribe
-    | Poll
-    | LookUpTask
-    | RegisterPush
-    | Save
-    | Ask
-    | ResolveQuestion
-    | Resume
-    | Cancel
-    | Close
-    | Publish
-)
 
 
 def failed(effect: Effect, error: FleetsimError, silent: bool) -> Signal:

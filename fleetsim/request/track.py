@@ -116,7 +116,11 @@ class Now(Struct, frozen=True):
     jitter: float = 0.5
 
 
-class TaskUpdate(Struct, frozen=True, kw_only=True):
+class Signal(Struct, frozen=True):
+    """An input of the step."""
+
+
+class TaskUpdate(Signal, frozen=True, kw_only=True):
     """An update of the task from the agent. ``began`` is the start of the request that brought it."""
 
     event: TaskEvent

@@ -55,12 +55,11 @@ from fleetsim.request.signals import (
     Save,
     Send,
     SendFailed,
-    Signal,
     StreamEnded,
     Subscribe,
     TurnedAway,
 )
-from fleetsim.request.track import TaskUpdate
+from fleetsim.request.track import Signal, TaskUpdate
 from tests.request.step_agent import Agent, names_ours, status_in
 from tests.request.steps import NEVER
 

@@ -52,12 +52,11 @@ from fleetsim.request.signals import (
     Resume,
     Save,
     Send,
-    Signal,
     StreamEnded,
     Subscribe,
     TurnedAway,
 )
-from fleetsim.request.track import Now, Rules, TaskUpdate, Timer
+from fleetsim.request.track import Now, Rules, Signal, TaskUpdate, Timer
 from tests.request.step_agent import Agent
 from tests.request.step_checker import Checker
 from tests.request.steps import START, in_table, wake_of

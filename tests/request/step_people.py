@@ -104,6 +104,7 @@ class People(Hub):
     def answer_arrives(self) -> None:
         (call,) = self.in_air(Resume)
         call.seen, call.asked = self.truth, self.agent.asking
+        assert isinstance(call.effect, Resume)
         call.reached = self.agent.take_answer(call.effect.answer.text)
         if not call.reached:
             self.land(call, ResumeFailed(error=TaskNotCancelable() if self.agent.ended else UnsupportedOperation()))
@@ -115,6 +116,7 @@ class People(Hub):
         if how == "lost":
             self.land(call, ResumeFailed(error=TimedOut("silent")))
             return
+        assert isinstance(call.effect, Resume)
         if call.asked == self.checker.words.get(call.effect.answer.question_id):
             self.checker.took(call.asked)
         reply = {"as it was": call.seen, "as it is": self.truth, "message": message("thanks", "m-9")}[how]

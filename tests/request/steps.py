@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -17,10 +17,11 @@ from fleetsim.model.task import Artifact, DataPart, Message, Role, Task, TaskSta
 from fleetsim.model.work import Outcome, Question, SkillRequest, UpdateSource
 from fleetsim.request.machine import TRANSITIONS, new_track, stage_of, step
 from fleetsim.request.records import RequestRecord
-from fleetsim.request.signals import Begin, Close, Due, Effect, Left, Publish, Signal
-from fleetsim.request.track import Now, Rules, TaskUpdate, Timer, Track
+from fleetsim.request.signals import Begin, Close, Due, Effect, Left, Publish
+from fleetsim.request.track import Now, Rules, Signal, TaskUpdate, Timer, Track
 from tests.recorded import recorded
 
+E = TypeVar("E", bound=Effect)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NEVER = float("inf")
 W, C, F, S, I, X, R = (  # noqa: E741
@@ -165,7 +166,7 @@ class Hand:
         """The events of the latest signal: topic, level, payload."""
         return [(e.event.topic, e.event.level, payload(e.event)) for e in self.effects if isinstance(e, Publish)]
 
-    def asked_for(self, kind: type) -> list[Effect]:
+    def asked_for(self, kind: type[E]) -> list[E]:
         return [e for e in self.effects if isinstance(e, kind)]
 
 

@@ -462,8 +462,6 @@ def test_a_question_with_other_data_replaces_the_one_before() -> None:
     hand.mono += 1
     hand.hear(asks(2), UpdateSource.POLL)
     (second,) = hand.asked_for(Ask)
-    assert isinstance(first, Ask)
-    assert isinstance(second, Ask)
     assert hand.asked_for(ResolveQuestion) == [
         ResolveQuestion(question_id=first.question.question_id, state="withdrawn")
     ]

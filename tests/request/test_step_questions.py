@@ -46,7 +46,6 @@ def answer(hand: Hand) -> Hand:
 
 def test_a_question_has_its_agent_its_text_and_its_deadline() -> None:
     (ask,) = asking().asked_for(Ask)
-    assert isinstance(ask, Ask)
     question = ask.question
     assert (question.kind, question.text, question.truncated) == (QuestionKind(I.value), "which?", False)
     assert (question.agent, question.skill, question.task_id, question.context_id) == ("a", "echo", "t-1", "ctx")

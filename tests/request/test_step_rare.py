@@ -66,7 +66,7 @@ def test_an_unconfirmed_cancel_does_not_replace_a_known_end(cancelled: str) -> N
 
 def test_a_question_is_withdrawn_when_its_task_has_ended() -> None:
     hand = asking().hear(status(C, final=True), UpdateSource.PUSH)
-    assert [e.state for e in hand.asked_for(ResolveQuestion) if isinstance(e, ResolveQuestion)] == ["withdrawn"]
+    assert [e.state for e in hand.asked_for(ResolveQuestion)] == ["withdrawn"]
     assert hand.track.asking.question is None
 
 

@@ -38,11 +38,10 @@ from fleetsim.request.signals import (
     ResumeFailed,
     Send,
     SendFailed,
-    Signal,
     StreamEnded,
     Subscribe,
 )
-from fleetsim.request.track import Now, Rules, TaskUpdate
+from fleetsim.request.track import Now, Rules, Signal, TaskUpdate
 from tests.request.steps import NEVER, START, C, F, I, S, W, chunk, record, status, task, wake_of
 from tests.scale import scaled
 

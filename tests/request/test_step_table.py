@@ -44,11 +44,10 @@ from fleetsim.request.signals import (
     Resumed,
     ResumeFailed,
     SendFailed,
-    Signal,
     StreamEnded,
     TurnedAway,
 )
-from fleetsim.request.track import Now, Rules, TaskUpdate, Track
+from fleetsim.request.track import Now, Rules, Signal, TaskUpdate, Track
 from tests.request.steps import START, Hand, chunk, message, record, status, task, wake_of
 from tests.scale import scaled
 

@@ -65,7 +65,6 @@ def test_notes_beside_a_task_are_not_kept() -> None:
 def test_a_question_past_the_limit_is_marked_as_cut() -> None:
     hand = Hand.begun(SMALL).hear(task(TaskState.INPUT_REQUIRED, said="q" * 150), UpdateSource.REPLY)
     (asked,) = hand.asked_for(Ask)
-    assert isinstance(asked, Ask)
     assert (asked.question.text, asked.question.truncated, asked.question.text_chars) == ("q" * 100, True, 150)
 
 
