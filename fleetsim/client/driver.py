@@ -37,6 +37,7 @@ from fleetsim.request.signals import (
 from fleetsim.request.track import Asking, Now, Rules, Sending, Signal, TaskUpdate, Timer
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
+from fleetsim.wire.choice import Choice
 from fleetsim.wire.dialect import Reply
 
 Opened: TypeAlias = tuple[TaskEvent, AsyncIterator[TaskEvent]]
@@ -77,6 +78,8 @@ class AgentCalls(Protocol):
     @property
     def runtime(self) -> Runtime: ...
 
+    async def choice(self) -> Choice: ...
+
     async def card_if_any(self, timeout_s: float | None = None) -> AgentCard | None: ...
 
     async def call_raw(
@@ -113,12 +116,16 @@ class TrackDriver:
         *,
         answers: Task | None,
         joins_stream: bool,
+        rejoin: bool,
         headers: Mapping[str, str] | None,
         timeout_s: float | None,
         fell_back: Callable[[FleetsimError], object],
         retrying: Callable[[HttpRefused | Unreachable, float], object],
     ) -> None:
-        """``signal`` is the first reply, ``events`` the rest of its stream. The message answers ``answers``."""
+        """``signal`` is the first reply, ``events`` the rest of its stream. The message answers ``answers``.
+
+        ``rejoin``: a broken stream is joined again; ``fell_back`` gets the error after which only polls remain.
+        """
         self.event: TaskEvent | None = None
         self._raw: Any = None
         self._client = client
@@ -145,7 +152,7 @@ class TrackDriver:
             message_id="",
             phase=Phase.INTENT if isinstance(signal, Join) else Phase.SENDING,
             streaming=joins_stream,
-            rejoin=False,
+            rejoin=rejoin,
             over=(key_of(asked),) if asked is not None else (),
             over_at=asked.status.timestamp if asked is not None and asked.status.message is not None else None,
         )
@@ -201,7 +208,7 @@ class TrackDriver:
                     return task
             elif isinstance(signal, StreamEnded):
                 self._events = None
-                if signal.error is not None and self.track.outcome is None:
+                if signal.error is not None and self.track.outcome is None and Timer.REJOIN not in self.track.timers:
                     self._fell_back(signal.error)
             elif isinstance(signal, PollFailed):
                 self._error = signal.error

@@ -40,7 +40,7 @@ from fleetsim.model.task import INTERRUPTED, Message, Part, Role, Task, TaskStat
 from fleetsim.model.work import skill_hint
 from fleetsim.runtime.retry import pause_s
 from fleetsim.wire.choice import may_mean_the_webhook
-from fleetsim.wire.dialect import Reply
+from fleetsim.wire.dialect import Reply, dialect
 
 if TYPE_CHECKING:
     from fleetsim.client.driver import AgentCalls, Opened, TrackDriver
@@ -316,12 +316,14 @@ class Following(FollowedRequest):
         from fleetsim.client.driver import TrackDriver, first_signal  # most requests end with their first reply
 
         card = await self._card() if joins and self._streamed else None
+        joins_stream = card is not None and card.capabilities.streaming
         self._driver = TrackDriver(
             self._client,
             first_signal(self.task, self._task_id, opened, joins=joins),
             opened[1] if opened is not None else None,
             answers=self._answers,
-            joins_stream=card is not None and card.capabilities.streaming,
+            joins_stream=joins_stream,
+            rejoin=(joins_stream or opened is not None) and dialect((await self._client.choice()).dialect_name).rejoins,
             headers=self._headers,
             timeout_s=self._timeout_s,
             fell_back=self._fell_back,

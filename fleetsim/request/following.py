@@ -421,7 +421,7 @@ def _keep_watch(context: StepContext, update: TaskUpdate) -> None:
     """Schedule a poll at most two intervals away, whatever else arrives."""
     track, now, interval_s = context.track, context.now, context.rules.poll_interval_s
     polled = update.via is UpdateSource.POLL
-    if _streams(context) and not context.rules.polls_beside_stream:
+    if _streams(context) and not track.streaming.rejoins and not context.rules.polls_beside_stream:
         return
     if polled or (Timer.POLL not in track.timers and track.polling.next_at is None):
         quiet = track.streaming.open or track.pushing.received > 0

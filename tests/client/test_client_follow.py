@@ -25,7 +25,7 @@ from fleetsim.model.task import DataPart, TaskState
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.faults import CutAfter, Match, Stall
 from fleetsim.testbed.network import MemoryNetwork
-from tests.client.scripted import CARD, ScriptedAgent, chunk, status, task
+from tests.client.scripted import CARD, CARD_10, ScriptedAgent, chunk, status, task
 
 FOUR = [task("submitted", None), status("working"), chunk("Mon"), chunk("day"), status("completed", final=True)]
 ASKS = {
@@ -94,6 +94,34 @@ async def test_a_broken_stream_is_completed_by_polls(runtime: Runtime, network: 
     assert seen == [("", False), ("", False), ("Mon", False), ("Mon", True), ("Monday", True)]
     assert [type(error) for error in told] == [InternalError]
     assert methods(agent) == ["message/stream", "tasks/get", "tasks/get"]
+
+
+async def test_a_broken_stream_of_a_1_0_agent_is_joined_again_and_stays_live(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    about = {"taskId": "t1", "contextId": "c1"}
+
+    def now(text: str) -> dict[str, Any]:
+        held = {"artifactId": "a1", "parts": [{"text": text}]}
+        return {"id": "t1", "contextId": "c1", "status": {"state": "TASK_STATE_WORKING"}, "artifacts": [held]}
+
+    def later(text: str) -> dict[str, Any]:
+        artifact = {"artifactId": "a1", "parts": [{"text": text}]}
+        return {"artifactUpdate": {**about, "artifact": artifact, "append": True, "lastChunk": True}}
+
+    ended = {"statusUpdate": {**about, "status": {"state": "TASK_STATE_COMPLETED"}}}
+    told: list[FleetsimError] = []
+    agent = ScriptedAgent({}, card={**CARD_10, "capabilities": {"streaming": True}})
+    agent.answers = {
+        "SendStreamingMessage": [{"task": now("Mon")}, InternalError("oh")],
+        "GetTask": lambda body: now("Mon" if "SubscribeToTask" not in methods(agent) else "Monday"),
+        "SubscribeToTask": [{"task": now("Mon")}, later("day"), ended],
+    }
+    async with network:
+        following = client(runtime, network, agent).follow("Which day?", fell_back=told.append)
+        seen = [(task.text, following.event is not None) async for task in following]
+    assert (seen[-1][0], ("Monday", True) in seen, told) == ("Monday", True, [])
+    assert methods(agent).count("SubscribeToTask") == 1
 
 
 async def test_a_poll_that_shows_less_removes_nothing(runtime: Runtime, network: MemoryNetwork) -> None:
