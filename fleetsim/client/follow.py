@@ -29,8 +29,6 @@ from fleetsim.model.errors import (
     RpcError,
     TimedOut,
     Unreachable,
-    UnsupportedOperation,
-    VersionNotSupported,
     WireError,
 )
 from fleetsim.model.event import DirectReply, TaskEvent, fold, plain
@@ -39,7 +37,7 @@ from fleetsim.model.parts import require_parts
 from fleetsim.model.task import INTERRUPTED, Message, Part, Role, Task, TaskState, with_text
 from fleetsim.model.work import skill_hint
 from fleetsim.runtime.retry import pause_s
-from fleetsim.wire.choice import may_mean_the_webhook
+from fleetsim.wire.choice import may_mean_the_webhook, refuses_stream
 from fleetsim.wire.dialect import Reply, dialect
 
 if TYPE_CHECKING:
@@ -359,30 +357,23 @@ class Following(FollowedRequest):
         )
 
     async def _repeated(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Make a call, and again while an overloaded agent refuses it."""
+        """Make a call, and again while an overloaded agent refuses it, after pauses as a hub's and in time."""
         attempt = 0
         while True:
             try:
                 return await call()
             except (HttpRefused, Unreachable) as error:
-                if not await self._paused(attempt, error):
+                again = error.retryable if isinstance(error, HttpRefused) else error.retry_after_s is not None
+                draw = self._client.runtime.rng.stream("retry").random()
+                wait_s = pause_s(attempt, draw, error.retry_after_s) if again else None
+                left_s = math.inf if self._deadline is None else self._deadline - asyncio.get_running_loop().time()
+                if wait_s is None or max(wait_s, error.retry_after_s or 0.0) >= left_s:
                     raise
+                self._retrying(error, wait_s)
+                self.refused = error
+                await asyncio.sleep(wait_s)
+                self.refused = None
                 attempt += 1
-
-    async def _paused(self, attempt: int, error: HttpRefused | Unreachable) -> bool:
-        """Wait before a refused call is repeated, as the hub does. False: it is not to be repeated, or not in time."""
-        if not error.retryable if isinstance(error, HttpRefused) else error.retry_after_s is None:
-            return False
-        draw = self._client.runtime.rng.stream("retry").random()
-        wait_s = pause_s(attempt, draw, error.retry_after_s)
-        left_s = math.inf if self._deadline is None else self._deadline - asyncio.get_running_loop().time()
-        if wait_s is None or max(wait_s, error.retry_after_s or 0.0) >= left_s:
-            return False
-        self._retrying(error, wait_s)
-        self.refused = error
-        await asyncio.sleep(wait_s)
-        self.refused = None
-        return True
 
     async def _opened(self, call: SendMessage, stack: AsyncExitStack) -> tuple[Opened | None, FleetsimError | None]:
         """The first event of the stream and the rest of it, or why there is none and a plain send must follow."""
@@ -397,8 +388,9 @@ class Following(FollowedRequest):
         self.sent = True
         try:
             return await self._repeated(opened), None
-        except (MethodNotFound, UnsupportedOperation, VersionNotSupported) as error:
-            # Only these three mean that the agent does not stream and did nothing.
+        except RpcError as error:
+            if not refuses_stream(error):
+                raise
             self._fell_back(error)
             return None, error
 

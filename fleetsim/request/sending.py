@@ -49,7 +49,7 @@ from fleetsim.request.signals import (
 )
 from fleetsim.request.track import TaskUpdate, Timer, Track, shows_the_message
 from fleetsim.runtime.retry import pause_s
-from fleetsim.wire.choice import may_mean_the_webhook, refuses_dialect, refuses_way
+from fleetsim.wire.choice import may_mean_the_webhook, refuses_dialect, refuses_stream, refuses_way
 
 LOST_MAX = 400
 """Characters of a malformed reply that the reason of the outcome quotes."""
@@ -139,7 +139,7 @@ def send_failed(context: StepContext, signal: SendFailed) -> None:
         track.record = replace(record, push=False)
         track.sending = replace(sending, push_refused=str(error))
         _send_otherwise(context, f"the webhook may be what was refused, sending without it: {error}")
-    elif sending.stream and isinstance(error, MethodNotFound | UnsupportedOperation):
+    elif sending.stream and refuses_stream(error):
         track.sending = replace(sending, stream=False, stream_refused=str(error))
         _send_otherwise(context, f"no streaming after all, sending plainly: {error}")
     elif record.other is not None and refuses_way(error, elsewhere=record.other.rpc_url != record.rpc_url):

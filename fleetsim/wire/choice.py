@@ -81,6 +81,11 @@ def refuses_dialect(error: Exception) -> bool:
     return isinstance(error, MethodNotFound | VersionNotSupported | InvalidRequest)
 
 
+def refuses_stream(error: Exception) -> bool:
+    """Whether an agent refused the streaming form of a request, and so did nothing: a plain send may follow."""
+    return isinstance(error, MethodNotFound | UnsupportedOperation)
+
+
 def refuses_way(error: Exception, *, elsewhere: bool) -> bool:
     """Whether the next way follows this refusal (0.3 section 5.6.3): no request had an effect.
 
