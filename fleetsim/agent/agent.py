@@ -112,7 +112,6 @@ class Agent:
 
     @overload
     def skill(self, function: AnyFunction, /) -> Skill: ...
-
     @overload
     def skill(self, skill_id: str | None = None, /, **options: Any) -> Callable[[AnyFunction], Skill]: ...
 

@@ -51,9 +51,7 @@ class CeremonySource(Protocol):
         """The requests that firing it would send."""
 
     async def create(self, keys: Mapping[str, Any]) -> CeremonyFacts: ...
-
     async def update(self, ceremony_id: str, changes: Mapping[str, Any]) -> CeremonyFacts: ...
-
     async def delete(self, ceremony_id: str) -> None: ...
 
 

@@ -164,7 +164,6 @@ class AskedAgent(Protocol):
     """An agent that can be asked: ``AgentClient``, or ``AgentAtHub`` for one of a hub's fleet."""
 
     def follow(self, *message: Any, **options: Any) -> FollowedRequest: ...
-
     def follow_task(self, *request: Any, **options: Any) -> FollowedRequest: ...
 
 

@@ -6,7 +6,6 @@ type, bounds the size and neutralises text, and gives a default instead of raisi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -29,22 +28,10 @@ def text(payload: Mapping[str, Any], key: str, limit: int = 200) -> str:
     return one_line(value, limit) if isinstance(value, str) and value else ""
 
 
-def number(payload: Mapping[str, Any], key: str) -> float | None:
-    """The value as a finite number of sane size, or None."""
-    value = payload.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        finite = float(value)
-    except OverflowError:
-        return None
-    return finite if math.isfinite(finite) and abs(finite) < 1e15 else None
-
-
 def count(payload: Mapping[str, Any], key: str) -> int | None:
-    """The value as a whole number, or None."""
-    finite = number(payload, key)
-    return None if finite is None else int(finite)
+    """The value if it is a whole number of sane size, or None."""
+    value = payload.get(key)
+    return value if type(value) is int and abs(value) < 1e15 else None
 
 
 def moment(payload: Mapping[str, Any], key: str) -> datetime | None:

@@ -212,16 +212,8 @@ class InboxFold:
             if asked := of_row(events.QuestionAsked, row, row.asked_at):
                 self.asked(asked)
         for veto in state.vetoes:
-            self.veto(
-                events.VetoWindowMoved(
-                    at=state.at,
-                    correlation_id=veto.correlation_id,
-                    agent=veto.agent,
-                    skill=veto.skill,
-                    decision="open",
-                    expires_at=veto.expires_at,
-                )
-            )
+            if opened := of_row(events.VetoWindowMoved, veto, state.at, decision="open"):
+                self.veto(opened)
 
     def settle(self, question_id: str, at: datetime, decision: str, by: str = "") -> None:
         """Close the question if it is open."""

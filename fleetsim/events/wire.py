@@ -205,9 +205,10 @@ def from_wire(row: Mapping[str, Any], *, seq: int = 0) -> Event | None:
     return OtherEvent(**envelope, name=topic, payload=members)
 
 
-def of_row(kind: type[E], row: HubAnswer, at: datetime | str) -> E | None:
-    """An event of a class at a moment, from a row of the API that has the members of its payload; None as above."""
-    facts = to_json(row)
+def of_row(kind: type[E], row: HubAnswer, at: datetime | str, **more: str) -> E | None:
+    """An event of a class at a moment, from a row of the API that has, with ``more``, the members of its payload; None
+    as above."""
+    facts = {**to_json(row), **more}
     event = from_wire({**facts, "topic": re.sub(r"{\w+}", "-", kind.TOPIC), "at": at, "payload": facts})
     return event if isinstance(event, kind) else None
 

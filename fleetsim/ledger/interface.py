@@ -84,7 +84,6 @@ class Ledger(Protocol):
     limits: LedgerLimits
 
     async def __aenter__(self) -> Self: ...
-
     async def __aexit__(self, *_: object) -> None: ...
 
     def report_to(self, listener: StorageListener) -> None:

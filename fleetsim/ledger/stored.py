@@ -30,7 +30,6 @@ class OpenableStorage(Protocol):
     """A database that is opened and closed with its ledger."""
 
     async def start(self) -> None: ...
-
     async def stop(self) -> None: ...
 
 

@@ -193,7 +193,6 @@ class _ManyArtifacts(Sequence[Artifact]):
 
     @overload
     def __getitem__(self, at: int) -> Artifact: ...
-
     @overload
     def __getitem__(self, at: slice) -> tuple[Artifact, ...]: ...
 

@@ -127,7 +127,8 @@ def send_failed(context: StepContext, signal: SendFailed) -> None:
     record, sending = track.record, track.sending
     webhook = record.push and not record.register_push and may_mean_the_webhook(error, stream=sending.stream)
     # A reply that is unreadable or reports an internal error may come from an agent that works on the request.
-    may_run = _maybe_accepted(error) or isinstance(error, WireError | LimitReached | InternalError)
+    maybe_taken = isinstance(error, TransportError | HttpRefused) and error.sent
+    may_run = maybe_taken or isinstance(error, WireError | LimitReached | InternalError)
     if record.task is not None:
         context.retried(f"the task is known already: {error}", Level.INFO)
     elif isinstance(error, EmptyStream):
@@ -152,7 +153,7 @@ def send_failed(context: StepContext, signal: SendFailed) -> None:
     elif isinstance(error, InternalError):
         reason = f"the agent answered {error.wire_code}: {error}"
         close(context, OutcomeKind.FAILED, Cause.INTERNAL_ERROR, reason)
-    elif _maybe_accepted(error):
+    elif maybe_taken:
         _reply_lost(context, str(error))
     elif isinstance(error, NotAccepting):  # the ledger did not record that the send leaves, so it has not left
         track.timers[Timer.RETRY] = context.now.mono + LEDGER_WAIT_S * (1 + context.now.jitter)
@@ -185,10 +186,6 @@ def _try_other_way(context: StepContext, other: OtherWay, error: FleetsimError) 
         other_taken=True,
     )
     _send_otherwise(context, f"trying A2A {other.dialect} at {one_line(other.rpc_url, 160)}: {error}")
-
-
-def _maybe_accepted(error: FleetsimError) -> bool:
-    return isinstance(error, TransportError | HttpRefused) and error.sent
 
 
 def _retry_or_end(context: StepContext, error: FleetsimError) -> None:

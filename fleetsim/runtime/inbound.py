@@ -259,7 +259,6 @@ class EventSource(Protocol[EventT_co]):
 
     @property
     def about(self) -> str: ...
-
     @property
     def ready(self) -> bool: ...
 
