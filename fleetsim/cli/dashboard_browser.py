@@ -64,8 +64,11 @@ class BrowserServer:
     A token in the address buys the cookie once; then there is a new token, for another browser.
     """
 
-    def __init__(self, common: CommonOptions, argv: Sequence[str], *, viewers_max: int) -> None:
+    def __init__(
+        self, common: CommonOptions, argv: Sequence[str], *, viewers_max: int, public_url: str | None = None
+    ) -> None:
         self._common, self._argv, self._viewers_max = common, argv, viewers_max
+        self._public = public_url
         self._places = asyncio.Semaphore(viewers_max)
         self._ids = UuidIds()
         self._token, self._session = self._ids.secret(), self._ids.secret()
@@ -92,7 +95,12 @@ class BrowserServer:
         self._print_address()
 
     def _print_address(self) -> None:
-        line(f"http://127.0.0.1:{self._port}/?token={self._token}")
+        line(f"{self._public or f'http://127.0.0.1:{self._port}'}/?token={self._token}")
+
+    def _origin(self, host: str) -> str | None:
+        """The origin of a request to this host, or None for a host that is not the dashboard's."""
+        own = [f"http://127.0.0.1:{self._port}", f"http://localhost:{self._port}", *filter(None, [self._public])]
+        return next((url for url in own if url.partition("://")[2] == host), None)
 
     async def _harden(self, _: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(HEADERS)
@@ -100,10 +108,9 @@ class BrowserServer:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse other names of this machine (DNS rebinding), pages of other sites, and browsers without the cookie."""
-        origin = request.headers.get("Origin", None if request.path == "/ws" else f"http://{request.host}")
-        if request.host not in {f"127.0.0.1:{self._port}", f"localhost:{self._port}"}:
-            raise web.HTTPForbidden(text=f"open http://127.0.0.1:{self._port}/ or http://localhost:{self._port}/\n")
-        if origin != f"http://{request.host}":
+        if (own := self._origin(request.host)) is None:
+            raise web.HTTPForbidden(text=f"open {self._public or f'http://127.0.0.1:{self._port}'}/\n")
+        if request.headers.get("Origin", None if request.path == "/ws" else own) != own:
             raise web.HTTPForbidden(text="a page of another site may not use the dashboard\n")
         known = _same(request.cookies.get(self._cookie, ""), self._session)
         if request.path != "/" or "token" not in request.query:
@@ -115,7 +122,8 @@ class BrowserServer:
             if not _same(request.query["token"], self._token):
                 raise web.HTTPForbidden(text="the token is wrong or was used: open the newest address\n")
             self._token = self._ids.secret()
-            response.set_cookie(self._cookie, self._session, httponly=True, samesite="Strict")
+            secure = own.startswith("https://")
+            response.set_cookie(self._cookie, self._session, httponly=True, samesite="Strict", secure=secure)
             self._common.note("a browser has opened the dashboard; the next browser needs this address:")
             self._print_address()
         return response
@@ -123,7 +131,8 @@ class BrowserServer:
     async def _page(self, request: web.Request) -> web.Response:
         await self._take_place()
         self._places.release()
-        return web.Response(text=PAGE.substitute(host=request.host), content_type="text/html")
+        socket = (self._origin(request.host) or "").replace("http", "ws", 1)
+        return web.Response(text=PAGE.substitute(socket=socket), content_type="text/html")
 
     async def _static(self, request: web.Request) -> web.FileResponse:
         if (path := STATIC.get(request.match_info["name"])) is None:
@@ -174,12 +183,14 @@ async def _draw(viewer: Viewer, socket: web.WebSocketResponse) -> None:
         await socket.close()
 
 
-async def serve(common: CommonOptions, argv: Sequence[str], *, port: int, viewers_max: int) -> None:
+async def serve(
+    common: CommonOptions, argv: Sequence[str], *, port: int, viewers_max: int, public_url: str | None = None
+) -> None:
     """Serve the screens that ``argv`` draws until Ctrl-C or SIGTERM. Raises ConfigError if the port is in use."""
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    server = BrowserServer(common, argv, viewers_max=viewers_max)
+    server = BrowserServer(common, argv, viewers_max=viewers_max, public_url=public_url)
     runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=STOP_S)
     await runner.setup()
     try:
@@ -189,7 +200,8 @@ async def serve(common: CommonOptions, argv: Sequence[str], *, port: int, viewer
             why = os.strerror(error.errno or 0)
             raise ConfigError(f"port {port}: {why}", hint="--port 0 picks a free one") from None
         server.listening(runner.addresses[0][1])
-        common.note("  next: open this address in a browser on this machine; Ctrl-C stops it")
+        where = "a browser" if public_url else "a browser on this machine"
+        common.note(f"  next: open this address in {where}; Ctrl-C stops it")
         await stopped.wait()
     finally:
         await runner.cleanup()

@@ -14,6 +14,7 @@ import pytest
 from tests import command
 from tests.browser.served import Served, command_line, recording, serving, until
 from tests.cli.world import Shell
+from tests.postgres import free_port
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
@@ -88,6 +89,26 @@ async def test_other_hosts_and_origins_are_refused(served: Served) -> None:
     assert b"403" in await reader.readline()
     writer.close()
     assert served.viewers == []
+
+
+async def test_a_public_address_is_printed_and_accepted_beside_the_own_one(tmp_path: Path) -> None:
+    port = free_port()
+    public = ("--port", str(port), "--public-url", "https://dash.example/")
+    with serving(tmp_path, "--replay", str(recording(tmp_path)), *public) as served:
+        assert served.addresses[0].startswith("https://dash.example/?token=")
+        token = served.addresses[0].partition("?")[2]
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+            there = {"Host": "dash.example", "Origin": "https://dash.example"}
+            async with session.get(f"/?{token}", headers=there) as response:
+                cookie = response.headers["Set-Cookie"]
+            assert "Secure" in cookie
+            there["Cookie"] = cookie.partition(";")[0]
+            async with session.get("/", headers=there) as response:
+                assert "wss://dash.example/ws" in await response.text()
+            async with session.ws_connect("/ws?width=100&height=30", headers=there) as socket:
+                await until_bytes(socket, b"an-hour")
+            assert await status(session, "/", **{**there, "Origin": "http://dash.example"}) == 403
+            assert await status(session, "/", **{**there, "Host": "evil.example"}) == 403
 
 
 async def test_the_page_needs_nothing_from_outside_and_no_more_than_its_files(served: Served) -> None:

@@ -1,4 +1,4 @@
-"""Two hubs on a real PostgreSQL behind HAProxy, with the file that is shipped: ``make pg``."""
+"""Two hubs on a real PostgreSQL behind HAProxy and nginx, with the files that are shipped: ``make pg``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import asyncio
 import json
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -35,7 +37,7 @@ def haproxy(port: int, hubs: list[int]) -> Iterator[str]:
     names = {f"HUB_{number}": f"127.0.0.1:{hub}" for number, hub in enumerate(hubs, 1)}
     env = {"FLEET_LISTEN": f"127.0.0.1:{port}", "FLEET_HOST": f"localhost:{port}", **names}
     process = subprocess.Popen(
-        [hubs_rig.haproxy(), "-f", str(TOP / "deploy/haproxy.cfg")],
+        [hubs_rig.program("haproxy"), "-f", str(TOP / "deploy/haproxy.cfg")],
         env=env,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -45,6 +47,26 @@ def haproxy(port: int, hubs: list[int]) -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def nginx(port: int, hubs: list[int]) -> Iterator[str]:
+    """The other proxy, in a folder of its own."""
+    text = (TOP / "deploy/nginx.conf").read_text().replace("127.0.0.1:8080", f"127.0.0.1:{port}")
+    for number, hub in enumerate(hubs, 1):
+        text = text.replace(f"127.0.0.1:300{number}", f"127.0.0.1:{hub}")
+    with tempfile.TemporaryDirectory(prefix="fleetsim-nginx-") as name:
+        kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        paths = "".join(f"{kind}_temp_path {name}/{kind};\n" for kind in kinds)
+        config = Path(name) / "nginx.conf"
+        config.write_text(f"pid {name}/pid;\nevents {{}}\nhttp {{\naccess_log off;\n{paths}{text}}}\n")
+        program = hubs_rig.program("nginx")
+        process = subprocess.Popen([program, "-c", config, "-e", f"{name}/errors", "-g", "daemon off;"])
+        try:
+            yield f"http://localhost:{port}"
+        finally:
+            process.terminate()
+            process.wait()
 
 
 async def is_ready(client: httpx.AsyncClient) -> bool:
@@ -82,7 +104,10 @@ async def following(client: httpx.AsyncClient, seen: list[int]) -> AsyncIterator
 
 
 @pytest.mark.timeout(300)
-async def test_a_killed_hub_loses_no_request_webhook_or_event_behind_the_proxy(tmp_path: Path) -> None:
+@pytest.mark.parametrize("proxy", [haproxy, nginx])
+async def test_a_killed_hub_loses_no_request_webhook_or_event_behind_the_proxy(
+    tmp_path: Path, proxy: Callable[[int, list[int]], AbstractContextManager[str]]
+) -> None:
     server = Server()
     with ExitStack() as stack:
         stack.callback(server.close)
@@ -102,13 +127,19 @@ async def test_a_killed_hub_loses_no_request_webhook_or_event_behind_the_proxy(t
                     f"agents: [{{name: scout, url: '{url}/a2a', external: true}}]\n",
                 )
                 hubs.append(await asyncio.to_thread(stack.enter_context, shell.up("--port", str(at))))
-            base = stack.enter_context(haproxy(port, ports))
+            base = stack.enter_context(proxy(port, ports))
             key = (tmp_path / "0" / "state" / "api-key").read_text()
             async with httpx.AsyncClient(base_url=base, headers={"x-api-key": key}, timeout=30) as client:
                 while not await is_ready(client):  # noqa: ASYNC110 - the proxy looks each second
                     await asyncio.sleep(0.2)
                 seen: list[int] = []
                 async with following(client, seen):
+                    served = Counter[int]()
+                    for _ in range(40):  # beside the open stream
+                        hubs_of = (await client.get("/api/health")).json()["data"]["hubs"]
+                        served[next(row["hub"] for row in hubs_of if row["here"])] += 1
+                    assert len(served) == 2
+                    assert min(served.values()) >= 10
                     ids = []
                     for number in range(REQUESTS):
                         body = {"text": "/slow 2", "targets": ["scout"]}

@@ -77,8 +77,15 @@ def test_the_proxy_uses_endpoints_and_limits_of_the_hub() -> None:
     text = (TOP / "deploy/haproxy.cfg").read_text()
     assert set(re.findall(r"uri (/\S+)", text)) == {"/readyz"} <= {endpoint.path for endpoint in ENDPOINTS}
     assert f"path {A2A_PATH} " in text
-    assert all(int(most) < ServerLimits().connections_per_peer_max for most in re.findall(r" maxconn (\d+)", text))
+    assert sum(map(int, re.findall(r" maxconn (\d+)", text))) < ServerLimits().connections_per_peer_max
     (silent_s,) = {int(seconds) for seconds in re.findall(r"^  timeout (?:client|server) (\d+)s", text, re.MULTILINE)}
+    assert silent_s > max(KEEPALIVE_S, WAIT_S_MAX)
+
+
+def test_nginx_uses_the_address_and_the_limits_of_the_hub() -> None:
+    text = (TOP / "deploy/nginx.conf").read_text()
+    assert f"location ~ ^{A2A_PATH}(/|$)" in text
+    (silent_s,) = {int(seconds) for seconds in re.findall(r"proxy_read_timeout (\d+)s;", text)}
     assert silent_s > max(KEEPALIVE_S, WAIT_S_MAX)
 
 

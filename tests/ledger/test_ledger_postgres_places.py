@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import ssl
 import subprocess
 import tempfile
@@ -20,6 +19,7 @@ from fleetsim.ledger.postgres.storage import refused
 from fleetsim.model.errors import ConfigError
 from tests.ledger.ledgers import event, outcome, record
 from tests.postgres import PASSWORD, USER, Server, free_port
+from tests.storms.hubs_rig import program
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "several-hubs.md"
 
@@ -136,9 +136,6 @@ def test_a_refused_certificate_names_the_option_for_its_authority() -> None:
 @pytest.fixture
 def pooler(own_server: Server, mode: str) -> Iterator[int]:
     """The port of a PgBouncer in front of the server."""
-    program = shutil.which("pgbouncer")
-    if program is None:
-        pytest.skip("pgbouncer is not installed")
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="fleetsim-pooler-") as name:  # pytest's own folder is closed to nobody
         folder = Path(name)
@@ -150,7 +147,9 @@ def pooler(own_server: Server, mode: str) -> Iterator[int]:
         )
         folder.chmod(0o755)
         user = 65534 if os.geteuid() == 0 else None
-        with subprocess.Popen([program, "-q", folder / "ini"], user=user, stderr=subprocess.DEVNULL) as running:
+        with subprocess.Popen(
+            [program("pgbouncer"), "-q", folder / "ini"], user=user, stderr=subprocess.DEVNULL
+        ) as running:
             yield port
             running.terminate()
 

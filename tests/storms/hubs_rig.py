@@ -145,13 +145,11 @@ class HubProcess:
         return reply.status, reply.body
 
 
-def haproxy() -> str:
-    """Debian's program. Without it a test fails: no test of hubs behind a proxy is skipped silently."""
-    program = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/local/sbin:/usr/sbin")
-    assert program is not None, (
-        "haproxy is missing: `make pg` installs it as root; others run `apt-get install haproxy`"
-    )
-    return program
+def program(name: str) -> str:
+    """Debian's haproxy or nginx. Without it a test fails: no test of hubs behind a proxy is skipped silently."""
+    found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/local/sbin:/usr/sbin")
+    assert found is not None, f"{name} is missing: `make pg` installs it as root; others run `apt-get install {name}`"
+    return found
 
 
 class Front:
@@ -172,7 +170,7 @@ class Front:
         self.url = f"http://127.0.0.1:{port}"
         env = {**os.environ, "FLEET_LISTEN": f"127.0.0.1:{port}", "FLEET_HOST": f"127.0.0.1:{port}"}
         with (folder / "haproxy.log").open("ab") as log:
-            self._process = subprocess.Popen([haproxy(), "-f", str(config)], stdout=log, stderr=log, env=env)
+            self._process = subprocess.Popen([program("haproxy"), "-f", str(config)], stdout=log, stderr=log, env=env)
 
     def close(self) -> None:
         self._process.kill()
