@@ -16,9 +16,10 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from fleetsim.model.call import Operation
-from fleetsim.model.errors import WireError
+from fleetsim.model.errors import InternalError, WireError
 from fleetsim.model.masking import MASK, SECRET_HEADERS, masked
 from fleetsim.model.text import neutralise
+from fleetsim.wire.choice import may_mean_the_webhook
 from fleetsim.wire.json import parse_untrusted
 from fleetsim.wire.rest import read_error
 
@@ -221,6 +222,14 @@ class Exchange:
             return False
         enveloped = self.bare is None and "jsonrpc" in self.answer
         return not enveloped and read_error(self.value, Operation.SEND) is None
+
+    @property
+    def refuses_webhook(self) -> bool:
+        """Whether a webhook was refused: with -32602, or in words that name it (P-40 is about the code)."""
+        if self.error is None or self.refused_with(-32602):
+            return self.error is not None
+        words = str(self.error.get("message") or "") or self.body.decode("utf-8", "replace")
+        return may_mean_the_webhook(InternalError(words))
 
     def refused_with(self, *codes: int) -> bool:
         """Whether the request was refused with one of these codes, or in a form of its own with the status of one."""

@@ -83,7 +83,7 @@ async def check_needs(requirement: Requirement, session: Session) -> None:
     not_tested_unless(taken.code not in {-32003, -32004}, needs, taken)
     if "listener" in requirement.needs:
         not_tested_unless(
-            taken.code != -32602,
+            not taken.refuses_webhook,
             f"needs a webhook to the listener ({place}), which gave {taken}: add it to the agent's allow-list "
             f"(fleetsim's: Agent(allow_webhook=[{place!r}]), or fleetsim agent --allow-webhook {place})",
             taken,

@@ -48,6 +48,7 @@ from tests.broken.services import (
     InlineDeaf,
     NoDelete,
     OneSlot,
+    RefusedAsInternal,
     SilentlyDropped,
     StrictDelete,
     Undead,
@@ -120,6 +121,11 @@ add(
     "P-12 names-trusted: every name is taken",
     sender=NameBlindSender,
     also={"P-08": "localhost is a name", **LOOKS_ALIKE},
+)
+add(
+    "P-40 refused-as-internal: a refused webhook is an internal error whose words name it",
+    intercept=RefusedAsInternal,
+    incident="protolabs-agent 0.218.1",
 )
 add(
     "P-14 dropped-in-silence: a refused webhook in a send is dropped in silence",

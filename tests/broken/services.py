@@ -26,7 +26,7 @@ from fleetsim.model.call import (
     TaskPage,
     TaskPush,
 )
-from fleetsim.model.errors import InvalidParams, TaskNotCancelable, TaskNotFound
+from fleetsim.model.errors import InternalError, InvalidParams, TaskNotCancelable, TaskNotFound
 from fleetsim.model.event import Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import Task, TaskState, TaskStatus
 
@@ -459,6 +459,26 @@ class SilentlyDropped(Interceptor):
             if not isinstance(call, SendMessage) or call.push is None:
                 raise
         return await super().stream(structs.replace(call, push=None), caller)
+
+
+class RefusedAsInternal(Interceptor):
+    """An unsafe webhook is refused with -32603, as by protolabs-agent 0.218.1."""
+
+    async def call(self, call: Call, caller: CallerContext) -> Reply:
+        try:
+            return await super().call(call, caller)
+        except InvalidParams:
+            if not isinstance(call, SetPush) and (not isinstance(call, SendMessage) or call.push is None):
+                raise
+        raise InternalError("push-notification callback url is not allowed")
+
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: CallerContext) -> Watch:
+        try:
+            return await super().stream(call, caller)
+        except InvalidParams:
+            if not isinstance(call, SendMessage) or call.push is None:
+                raise
+        raise InternalError("push-notification callback url is not allowed")
 
 
 class InlineDeaf(Interceptor):

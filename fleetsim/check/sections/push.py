@@ -249,7 +249,7 @@ async def _all_refused(session: Session, *urls: str, private: bool = True) -> No
         if private:
             await fail_unless_guarded(session, reply, url, f"a webhook to {url}")
         fail_unless(reply.error is not None, f"a webhook to {url} was accepted", reply)
-        fail_unless(reply.code == -32602, f"a webhook to {url} must be -32602, not {reply}", reply)
+        fail_unless(reply.refuses_webhook, f"a webhook to {url} must be -32602, not {reply}", reply)
     read = await session.rpc(Operation.PUSH_LIST, session.dialect.of_hook(task_id))
     kept = {str(config.get("url")) for config in webhook_configs(session, read.result) or []}
     fail_unless(not (set(urls) & kept), "a refused webhook is listed", read)
@@ -339,8 +339,24 @@ async def inline_is_refused_aloud(session: Session) -> None:
     push = session.dialect.hook(url, id="fleetsim-ssrf")
     reply = await session.call(Operation.SEND, session.params(push=push))
     await fail_unless_guarded(session, reply, url, f"a send with a webhook to {url}")
-    fail_unless(reply.code == -32602, f"a send with a webhook to {url} must be -32602, not {reply}", reply)
+    fail_unless(reply.refuses_webhook, f"a send with a webhook to {url} must be -32602, not {reply}", reply)
     if session.agent.streaming:
         async with session.stream(Operation.STREAM, session.params(push=push)) as stream:
             await stream.next(5)
-        fail_unless(stream.exchange.code == -32602, f"a stream with it gave {stream.exchange}", stream.exchange)
+        fail_unless(stream.exchange.refuses_webhook, f"a stream with it gave {stream.exchange}", stream.exchange)
+
+
+@must(
+    "P-40: A refused webhook has the code -32602",
+    source=f"{BUILD_GUIDE}, 'Error code conventions'",
+    remedy="Raise invalid params where the address is judged.",
+    incident="protolabs-agent 0.218.1 refuses with -32603",
+    needs=("push",),
+    after="P-14",
+)
+async def refused_as_invalid(session: Session) -> None:
+    """Register http://169.254.169.254: if it is refused, then with -32602."""
+    task_id, _ = await session.begin()
+    reply = await _register_and_drop(session, task_id, "http://169.254.169.254/latest/meta-data/")
+    not_tested_unless(reply.error, "needs a webhook that is refused: a link-local one was accepted (P-10)", reply)
+    fail_unless_error(reply, "a refused webhook", -32602)
