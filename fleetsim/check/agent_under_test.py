@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from fleetsim.check.evidence import BODY_BYTES_MAX, Exchange, NotPassed, Verdict, note_timeout, written
 from fleetsim.check.listener import Listener
-from fleetsim.check.raw_dialect import RawDialect, listed, mapping, url_path, version_of
+from fleetsim.check.raw_dialect import RawDialect, below, listed, mapping, url_parts, url_path, version_of
 from fleetsim.client.http import AgentUrl, auth_refused, followed
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConfigError, ConnectionLost, FleetsimError, Unreachable, WireError
@@ -108,7 +108,8 @@ class AgentUnderTest:
         named = [url for url, name in interfaces(self.card) if name == dialect and url]
         named += [url for url, _ in self.interfaces() if url]
         if given.path in {"", "/"}:
-            return f"{self.origin}{url_path(named[0]) if named else '/a2a'}"
+            query = "&".join(filter(None, (given.query, url_parts(named[0]).query if named else "")))
+            return f"{self.origin}{url_path(named[0]) if named else '/a2a'}{query and f'?{query}'}"
         inside = [url for url in named if lies_below(url, given.path)] if lies_below(self.card_at, given.path) else []
         query = f"?{given.query}" if given.query else ""
         return f"{self.origin}{url_path(inside[0])}{query}" if inside else address.text
@@ -309,7 +310,7 @@ async def _asked(
     params = raw.by_id(_NONE) if params is None else params
     if raw.over_http:
         method, path, body = raw.http_call(operation, params)
-        url = f"{url.rstrip('/')}{path}"
+        url = below(url, path)
     else:
         envelope = {"jsonrpc": "2.0", "id": 1, "method": raw.method(operation), "params": raw.with_tenant(params)}
         method, body = "POST", written(envelope)

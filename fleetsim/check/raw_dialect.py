@@ -56,6 +56,12 @@ def url_path(value: Any) -> str:
     return path if path.startswith("/") else f"/{path}"
 
 
+def below(url: str, path: str) -> str:
+    """The address of a path, which may have a query, below an endpoint, which may have one too."""
+    at, (path, _, query) = urlsplit(url), path.partition("?")
+    return at._replace(path=at.path.rstrip("/") + path, query="&".join(filter(None, (at.query, query)))).geturl()
+
+
 def state_word(holder: Any) -> str:
     """The state of a task or status update in any dialect, in the words of 0.3; empty if there is none."""
     raw = mapping(mapping(holder).get("status")).get("state")

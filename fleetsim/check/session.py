@@ -25,7 +25,7 @@ from fleetsim.check.evidence import (
     written,
 )
 from fleetsim.check.listener import Listener, WebhookAddress, tells_the_end
-from fleetsim.check.raw_dialect import mapping
+from fleetsim.check.raw_dialect import below, mapping
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConnectionLost, FleetsimError, Unreachable
 from fleetsim.model.task import TERMINAL, TaskState
@@ -163,7 +163,7 @@ class Session:
             return "POST", place, written(self.envelope(method, params, request_id))
         operation = self.dialect.operation(method)
         verb, path, body = ("POST", f"/{method}", b"{}") if not operation else self.dialect.http_call(operation, params)
-        return verb, f"{place.rstrip('/')}{path}", body
+        return verb, below(place, path), body
 
     def envelope(self, method: str | Operation, params: Any = _UNSAID, request_id: Any = _UNSAID) -> dict[str, Any]:
         """A JSON-RPC request as an object, for probes that break it before it is sent."""

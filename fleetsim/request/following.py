@@ -587,7 +587,9 @@ def _gone(context: StepContext, error: FleetsimError) -> None:
     track.polling = replace(track.polling, misses=misses, missed_at=now)
     age_s = now - track.began if isinstance(error, TaskNotFound) else math.inf
     repeats = rules.key_repeats if isinstance(error, AuthRefused) else misses_max(age_s, rules.young_s)
-    if track.record.phase is not Phase.INTENT and misses <= repeats:
+    # A joined task may not exist. A plain 404 does not say so: it may come from a proxy.
+    unknown = track.record.phase is Phase.INTENT and isinstance(error, TaskNotFound | AuthRefused)
+    if misses <= repeats and not unknown:
         context.poll_at(now + rules.lost_confirm_s)
         return
     if isinstance(error, AuthRefused):

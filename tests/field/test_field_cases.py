@@ -14,6 +14,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from fleetsim.client import AgentClient
 from tests.cli.world import Shell
 from tests.field.doors import (
     DOORS,
@@ -243,6 +244,64 @@ async def test_init_shows_the_other_origin_that_a_card_names(tmp_path: Path) -> 
         begun = await Shell(tmp_path).arun("init", peer.base)
         assert peer.other is not None
         assert (begun.returncode, peer.other.base in begun.stderr) == (0, True)
+
+
+@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
+async def test_the_query_of_the_cards_url_is_shown_and_sent_at_every_door(
+    tmp_path: Path, binding: str
+) -> None:
+    """Case 34, in both bindings."""
+    script = json.loads(json.dumps(case("34")).replace("JSONRPC", binding))
+    if binding == "HTTP+JSON":
+        (send,) = script["rules"]
+        answer = {"type": "application/a2a+json", "json": send["reply"]["result"]}
+        script["rules"] = [{"path": "/a2a/message:send", "query": send["query"], "reply": answer}]
+    async with Peer(script) as peer:
+        shell = Shell(tmp_path)
+        card = json.loads((await shell.arun("card", peer.base, "-o", "json")).stdout)
+        assert card["rpcUrl"].endswith("/a2a?api-version=2026-01-01")
+        assert (await shell.arun("send", peer.base, "hi")).stdout == "pong\n"
+        checked = json.loads((await shell.arun("check", peer.base, "--only", "M-01", "-o", "json")).stdout)
+        assert [row["verdict"] for row in checked["findings"]] == ["pass"]
+
+
+async def test_card_init_and_send_explain_an_unusual_address_of_the_card(tmp_path: Path) -> None:
+    """Cases 36 and 38, and 37 by URL."""
+    for number, words in (("36", "ends in an operation"), ("38", "/a2a is a guess")):
+        async with Peer(case(number)) as peer:
+            (tmp_path / number).mkdir()
+            shell = Shell(tmp_path / number)
+            card = json.loads((await shell.arun("card", peer.base, "-o", "json")).stdout)
+            assert any(words in warning for warning in card["warnings"])
+            assert words in (await shell.arun("init", peer.base)).stderr
+    async with Peer(case("38")) as peer:
+        assert "/a2a is a guess" in (await Shell(tmp_path).arun("send", peer.base, "hi")).stderr
+    async with Peer(case("37")) as peer:
+        assert "404 to POST /message:send" in (await Shell(tmp_path).arun("send", peer.base, "hi")).stderr
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        {"status": 502, "text": "bad gateway"},
+        {"text": ""},
+        {"type": "text/html", "text": "<html><title>Sign in</title></html>"},
+        {"error": {"code": -32603, "message": "no store"}},
+        {"status": 404, "text": "not found"},
+    ],
+    ids=str,
+)
+async def test_a_look_that_fails_once_hides_no_task(tmp_path: Path, look: dict[str, object]) -> None:
+    """Case 28, with each kind of failure, by ``send``, ``task get --wait`` and ``send_task``."""
+    script = case("28")
+    script["rules"][1]["reply"] = look
+    commands = (["send"], ["task", "get", "t-1", "--wait", "--agent"])
+    for command in commands:
+        async with Peer(script) as peer:
+            done = await Shell(tmp_path).arun(*command, peer.base, *(["hi"] if command == ["send"] else []))
+            assert (done.returncode, "pong" in done.stdout) == (0, True), done.stderr
+    async with Peer(script) as peer, AgentClient(peer.base) as client:
+        assert (await client.send_task("hi")).text == "pong"
 
 
 def test_an_unquoted_schedule_is_refused_with_the_advice_to_quote_it(tmp_path: Path) -> None:
