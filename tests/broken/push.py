@@ -126,6 +126,7 @@ add(
     "P-40 refused-as-internal: a refused webhook is an internal error whose words name it",
     intercept=RefusedAsInternal,
     incident="protolabs-agent 0.218.1",
+    also={"L-06": "the code of the same refusal in 0.1"},
 )
 add(
     "P-14 dropped-in-silence: a refused webhook in a send is dropped in silence",

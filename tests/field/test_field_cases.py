@@ -247,9 +247,7 @@ async def test_init_shows_the_other_origin_that_a_card_names(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
-async def test_the_query_of_the_cards_url_is_shown_and_sent_at_every_door(
-    tmp_path: Path, binding: str
-) -> None:
+async def test_the_query_of_the_cards_url_is_shown_and_sent_at_every_door(tmp_path: Path, binding: str) -> None:
     """Case 34, in both bindings."""
     script = json.loads(json.dumps(case("34")).replace("JSONRPC", binding))
     if binding == "HTTP+JSON":

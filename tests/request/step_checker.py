@@ -22,6 +22,7 @@ from fleetsim.model.errors import (
     InvalidParams,
     LimitReached,
     MethodNotFound,
+    RpcError,
     TaskNotFound,
     UnsupportedOperation,
     WireError,
@@ -35,6 +36,7 @@ from fleetsim.request.signals import (
     Ask,
     Cancel,
     CancelAsked,
+    CancelFailed,
     CancelReplied,
     Close,
     Due,
@@ -118,7 +120,7 @@ class Checker:
         self.given: set[str] = set()
         self.taken: dict[str, int] = {}
         self.maybe_started = False
-        self.cancel_wanted = False
+        self.cancel_wanted = self.rejected = False
         self.now = 0.0
         self.ended_before: str | None = None
         self.promised: list[TaskEvent] = []
@@ -126,6 +128,7 @@ class Checker:
     def new_life(self, kept: RequestRecord, question: Question | None, answer: Answer | None, now: float) -> None:
         """The hub was killed and starts again with its records; no call leaves before they say that it may."""
         self.maybe_started, self.cancel_wanted = kept.phase is not Phase.INTENT, kept.cancel_wanted
+        self.rejected = kept.rejected
         self.life = Life(bound=kept.task is not None, last_look=now, lost_at=now if self.maybe_started else None)
         if kept.task is not None and kept.task.state.value in OF_THE_AGENT:
             self.life.ended_as = kept.task.state.value
@@ -138,7 +141,7 @@ class Checker:
     def _take_up(self, question: Question, answer: Answer) -> None:
         self.life.in_doubt = question.question_id
         if answer.decision is Decision.REJECT:
-            self.cancel_wanted = True
+            self.cancel_wanted = self.rejected = True
             self.life.rejected.add(question.text)
 
     # ------------------------------------------------------------------ what goes in
@@ -193,6 +196,8 @@ class Checker:
                 self._resume_failed(error)
             case CancelAsked():
                 self.cancel_wanted = True
+            case CancelFailed(error=RpcError()) if not self.rejected:  # refused: the request goes on as before
+                self.cancel_wanted, self.life.cancels, self.life.cancel_at = False, 0, None
             case CancelReplied(task=task):
                 self._news(Snapshot(task=task), UpdateSource.REPLY)
             case _:
@@ -286,7 +291,7 @@ class Checker:
         self.life.open, self.life.gap_until = None, float("inf")
         self.given.add(answer.question_id)
         if answer.decision is Decision.REJECT:
-            self.cancel_wanted = True
+            self.cancel_wanted = self.rejected = True
             self.life.rejected.add(self.words[answer.question_id])
 
     def _resume_failed(self, error: FleetsimError) -> None:
