@@ -93,6 +93,7 @@ def agent(
         return
     common: CommonOptions = ctx.obj
     from fleetsim.agent.builtin import profile_agent
+    from fleetsim.runtime.server import listen
 
     if ctx.find_root().get_parameter_source("state") is ParameterSource.COMMANDLINE:
         options["state"] = options["state"] or common.state  # the shared --state is a file here; the hub's own is not
@@ -105,6 +106,7 @@ def agent(
     if no_push:
         options["push_notifications"] = False
     reference = profile_agent(profile, name, api_key=secret_of(api_key_env), bearer=secret_of(bearer_env), **options)
+    listen(host, port).close()  # a port that is taken is the only message
     common.note(f"{reference.settings.name}: skills " + ", ".join(s.skill_id for s in reference.settings.skills))
     if port:
         common.note(f"  next: {first_command(profile, f'http://{host}:{port}')}")

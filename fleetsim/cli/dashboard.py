@@ -28,6 +28,7 @@ from fleetsim.cli.controls import AttachedControls, HubControls
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import options_given, way_options
 from fleetsim.cli.render import LOG_FORMAT
+from fleetsim.cli.terminal import on_stop
 from fleetsim.client.hub_client import KEY_VARIABLE, HubClient
 from fleetsim.dashboard.controls import Controls
 from fleetsim.events.request import Event
@@ -77,8 +78,21 @@ class OwnSource:
                     yield event
 
 
-async def show(hub: Hub, *, title: str, note: str = "", plain: bool = False, read_only: bool = False) -> None:
-    """Draw the hub until the person quits; ``note`` is for the tabs' row."""
+async def draw(app: FleetApp) -> None:
+    """Draw until the person quits. SIGTERM and a closed window end it in the same order."""
+    on_stop(app.exit)
+    on_terminal = sys.stdout.isatty()
+    await app.run_async()
+    if on_terminal and not sys.stdout.isatty():  # the window is closed: what is left to print has no reader
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(nowhere, sys.stderr.fileno())
+
+
+async def show(
+    hub: Hub, *, title: str, note: str = "", plain: bool = False, read_only: bool = False, stops: str = ""
+) -> None:
+    """Draw the hub until the person quits; ``note`` is for the tabs' row. ``stops`` as in ``FleetApp``."""
     from fleetsim.dashboard.app import FleetApp
     from fleetsim.dashboard.feed import HubFeed
     from fleetsim.dashboard.settings import read_settings, settings_folder
@@ -93,8 +107,9 @@ async def show(hub: Hub, *, title: str, note: str = "", plain: bool = False, rea
         ascii=plain,
         read_only=read_only,
         settings=read_settings(settings_folder(os.environ)),
+        stops=stops,
     )
-    await app.run_async()
+    await draw(app)
 
 
 class _OwnersLog(RotatingFileHandler):
@@ -136,6 +151,7 @@ def _own_log(common: CommonOptions) -> Iterator[None]:
 
 
 if TYPE_CHECKING:
+    from fleetsim.dashboard.app import FleetApp
     from fleetsim.dashboard.playback import Playback
 
 SPEED_MAX = 1e6
@@ -342,7 +358,7 @@ async def _attach(common: CommonOptions, url: str | None, *, key_env: str | None
         )
         tune_gc()
         with _own_log(common):
-            await app.run_async()
+            await draw(app)
 
 
 async def play(
@@ -383,7 +399,7 @@ async def play(
     async with Workers("playback") as workers:
         workers.start(written(), name="writer")
         with _own_log(common):
-            await app.run_async()
+            await draw(app)
     if played.error is not None:
         raise played.error
     return played

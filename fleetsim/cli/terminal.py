@@ -22,6 +22,16 @@ _READ_BYTES = 64 * 1024
 _TERMINAL_EVERY_S, _PIPE_EVERY_S = 0.5, 10.0
 
 
+def on_stop(stop: Callable[[], object], *more: signal.Signals) -> None:
+    """Call ``stop`` in the running loop for SIGTERM, for SIGHUP of a closed window, and for ``more``.
+
+    A signal that is ignored, as nohup does with SIGHUP, stays ignored.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP, *more):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, stop)
+
+
 class Progress:
     """One line that rewrites itself on a terminal, a line every ten seconds otherwise.
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import platform
 import signal
+import sys
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -76,7 +77,8 @@ def up(common: CommonOptions, /, salvage: bool, **options: Any) -> None:
     if salvage:
         _salvage(common)
     try:
-        asyncio.run(_up(common, **options))
+        if line := asyncio.run(_up(common, **options)):
+            common.note(line)
     except LedgerLocked as error:
         hub = find_hub(common)
         attaches = hub is not None and hub.pid == error.pid and not options["headless"] and dashboard.has_terminal()
@@ -134,9 +136,12 @@ async def _up(
     take_over: bool,
     wire_log: bool,
     allow_remote: bool,
-) -> None:
+) -> str:
+    """Run the hub. Return the line for the person who quits its dashboard."""
     from fleetsim.cli import dashboard
     from fleetsim.cli.render import LOG_FORMAT
+    from fleetsim.cli.terminal import on_stop
+    from fleetsim.dashboard.labels import plural
     from fleetsim.fleet.config import FleetFile, load_fleet
     from fleetsim.hub.keys import FILE as AGENT_KEYS_FILE
     from fleetsim.hub.keys import AgentKeys
@@ -201,17 +206,24 @@ async def _up(
         LOG_FORMAT.hide([hub.keys.api_key, *(key.decode("latin-1") for key in hub.keys.callback.values())])
         if drawn:
             title = path.parent.resolve().name
-            await _until_failed(hub, dashboard.show(hub, title=title, plain=common.ascii, read_only=read_only))
-            return
+            stops = "Its memory is lost." if memory else "The next `fleetsim up` goes on from here."
+            await _until_failed(
+                hub, dashboard.show(hub, title=title, plain=common.ascii, read_only=read_only, stops=stops)
+            )
+            count = len(hub.tracker.open_tracks)
+            follows = f"goes on with {plural(count, 'request')}" if count else "starts it again"
+            return "the hub has stopped" + ("" if memory else f"; `fleetsim up` {follows}")
         stopped = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):  # before anybody learns that the hub is there and can be stopped
-            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        on_stop(stopped.set, signal.SIGINT)  # before anybody learns that the hub is there and can be stopped
         where = "memory only" if memory else str(place or state.ledger_path)
-        if not headless and dashboard.in_background():
+        background = dashboard.in_background()
+        if not headless and background:
             common.note("no dashboard: this is a background job; `fg` brings it to the foreground")
         common.note(f"hub at {hub.url}, key in {state.key_path}, ledger in {where}")
-        common.note('  next: in another terminal, `fleetsim health` or `fleetsim send AGENT "text"`; Ctrl-C stops it')
+        stop = f"`kill {os.getpid()}`" if background or not sys.stdin.isatty() else "Ctrl-C"
+        common.note(f'  next: in another terminal, `fleetsim health` or `fleetsim send AGENT "text"`; {stop} stops it')
         await _until_failed(hub, stopped.wait())
+    return ""
 
 
 def _tracing(common: CommonOptions, env: Mapping[str, str], runtime: Runtime) -> Tracing | None:

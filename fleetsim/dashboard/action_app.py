@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from inspect import isawaitable
-from itertools import chain
 
 from textual import events
 from textual.app import App, SystemCommand
@@ -95,17 +94,12 @@ class ActionApp(App[None], inherit_bindings=False):
         """
         target: DOMNode = self.focused or self.screen
         await super().on_event(event)
-        way = list(target.ancestors_with_self)
 
         def follow(nodes: Iterator[DOMNode]) -> None:
             if not any(node.call_later(follow, nodes) for node in nodes):
-                self.call_later(self._next_key, event)
+                self.screen.call_later(self.call_later, self._next_key, event)
 
-        def follow_screen() -> Iterator[DOMNode]:
-            yield self.screen
-            yield self
-
-        follow(chain(way, way, follow_screen()))
+        follow(iter(2 * list(target.ancestors_with_self)))
 
     async def _next_key(self, event: events.Key | events.Paste) -> None:
         if self._typed and self._typed[0] is event:

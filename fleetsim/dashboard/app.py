@@ -32,7 +32,7 @@ from fleetsim.dashboard.chrome import (
 )
 from fleetsim.dashboard.controls import Controls, TypedRequest, WholeText
 from fleetsim.dashboard.feed import EventFeed
-from fleetsim.dashboard.labels import MUTED, STRONG, Tone
+from fleetsim.dashboard.labels import MUTED, STRONG, Tone, plural
 from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.screens.agent import AgentPane
 from fleetsim.dashboard.screens.inbox import DRAFTS_MAX
@@ -74,7 +74,8 @@ class FleetApp(ActionApp):
     """The screens over one feed. With a recording (a ``Playback``) the scenario's screen opens first.
 
     ``controls`` carries out a person's actions; ``read_only`` hides them all. ``note`` appears in the status line at
-    the start, and beside the tabs while there is room for it.
+    the start, and beside the tabs while there is room for it. ``stops`` describes what quitting means for open
+    requests; with it, quitting needs a confirmation while there are any.
     """
 
     CSS_PATH = "styles.tcss"
@@ -90,6 +91,7 @@ class FleetApp(ActionApp):
         ascii: bool = False,
         read_only: bool = False,
         settings: Settings | None = None,
+        stops: str = "",
     ) -> None:
         playback = feed if isinstance(feed, Playback) else None
         super().__init__(settings or Settings(), playback=playback, ascii=ascii, read_only=read_only)
@@ -97,6 +99,7 @@ class FleetApp(ActionApp):
         self._restarts = 0
         self.controls = controls
         self._clock = clock
+        self.stops = stops
         self._fleet_name = one_line(title, 60)
         self._standing_note = one_line(note, 200)
         self._missing: dict[str, ConfigError] = {}
@@ -508,6 +511,18 @@ class FleetApp(ActionApp):
         elif not self.pane.back() and self.pane.filter_text:
             self.pane.filter_by("")
         self.draw_soon()
+
+    async def action_quit(self) -> None:
+        if not self.stops or not (count := sum(row.open for row in self.view.tasks)):
+            self.exit()
+            return
+
+        async def leave() -> str:
+            self.exit()
+            return "the hub stops"
+
+        what = [line("This stops the hub. Open: ", (plural(count, "request"), STRONG)), line((self.stops, MUTED))]
+        self.confirm("Quit", what, "quit", "not stopped", leave)
 
     def action_help(self) -> None:
         self.push_screen(HelpScreen(partial(chrome.help_lines, self.actions_here(), self.pane.NAME)))

@@ -6,6 +6,7 @@ Links and pictures stay text: they take no click and fetch no address. HTML appe
 from __future__ import annotations
 
 import logging
+import re
 from datetime import datetime
 from functools import lru_cache
 from io import StringIO
@@ -105,6 +106,15 @@ def markdown(text: str, width: int) -> tuple[Text, ...]:
     if lines and not lines[-1].plain:
         lines.pop()
     return tuple(lines or wrap(text, width))
+
+
+_PAIR = re.compile(r"(\*\*|~~|`+)(?=\S)([^*~`]{1,200}?)(?<=\S)\1")
+_HEADING = re.compile(r"(?:^|(?<=\s))#{1,6}\s+(?=\S)")
+
+
+def without_marks(text: str) -> str:
+    """A line of Markdown for a list: without the marks of headings, bold, struck and code."""
+    return _HEADING.sub("", _PAIR.sub(r"\2", text))
 
 
 def spoken(who: str, when: datetime | None, text: str, width: int, *, source: bool = False) -> list[Text]:

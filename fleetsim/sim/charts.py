@@ -54,6 +54,7 @@ svg text{fill:var(--dim)}svg text.name{fill:currentColor;font-size:12px}.grid{st
 .calm{stroke:#888a;stroke-dasharray:4 3}.when{fill:var(--bad);opacity:.13}.trouble{fill:var(--bad);opacity:.75}
 .area{fill:#3b82c4;opacity:.25}.line{fill:none;stroke:#3b82c4;stroke-width:1.5}
 .high{fill:none;stroke:#d9822b;stroke-width:1.5}.low{fill:none;stroke:#3b82c4;stroke-width:1.5}
+.wide>svg{min-width:60rem} /* labels of 4 pixels on a phone could not be read */
 circle.high{fill:#d9822b}circle.low{fill:#3b82c4}
 .completed,.up,.success{fill:#3f9c63}.failed,.down,.failure,.missed{fill:#cf4a3f}.rejected{fill:#b0589e}
 .canceled,.paused,.skipped{fill:#8c8c8c}.undeliverable{fill:#e0913a}.unknown{fill:#7d6bc9}.few{fill:#9aa0a6}.lost{fill:#8a3324}
@@ -94,6 +95,7 @@ class Axis:
 
 def chart(axis: Axis, height: float, label: str, inside: Iterable[str], *, marked: bool = True) -> Iterator[str]:
     """A frame on the time axis: ticks below, a band for trouble that came and went, a line where traffic ends."""
+    yield '<div class="wide">'
     yield f'<svg viewBox="0 0 {WIDTH} {height + AXIS:g}" role="img" aria-label="{html_text(label)}">'
     for periods in axis.timeline.troubles.values() if marked else ():
         for period in periods:
@@ -111,7 +113,7 @@ def chart(axis: Axis, height: float, label: str, inside: Iterable[str], *, marke
         yield f'<line class="calm" x1="{x}" x2="{x}" y1="0" y2="{height:g}"><title>traffic ends</title></line>'
     yield f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{height:g}" y2="{height:g}"/>'
     yield from inside
-    yield "</svg>"
+    yield "</svg></div>"
 
 
 def _scale(height: float, highest: float, unit: str) -> Iterator[str]:

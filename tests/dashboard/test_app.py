@@ -10,6 +10,7 @@ import pytest
 from textual.widgets import Input, TextArea
 
 from fleetsim.dashboard.app import DRAWS_PER_S
+from fleetsim.dashboard.markdown import without_marks
 from fleetsim.dashboard.screens.inbox import InboxPane
 from fleetsim.dashboard.theme import THEMES
 from fleetsim.dashboard.widgets import Page
@@ -579,3 +580,28 @@ async def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
             if segment.style and segment.style.color and segment.style.color.triplet
         }
         assert all(max(colour) - min(colour) <= 1 for colour in colours)
+
+
+async def test_quitting_the_hubs_own_screen_asks_while_work_is_open() -> None:
+    async with showing(EVENTS, "2") as ui:
+        ui.app.stops = "They go on later."
+        await ui.press("q", "n")
+        assert ui.app.is_running
+        await ui.press("q")
+        assert "They go on later." in ui.text
+        await ui.press("y")
+        assert not ui.app.is_running
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 20), (120, 20), (120, 24), (200, 24)])
+async def test_recent_outcomes_have_a_row_or_are_not_shown(size: tuple[int, int]) -> None:
+    more = Journal(start=NOW - timedelta(minutes=1))
+    for at in range(6):
+        more.card(f"agent-{at}", "0.3", ("scan",))
+    async with showing((*EVENTS, *more.events), size=size) as ui:
+        await ui.settle()
+        assert ("Recent outcomes" in ui.text) == ("13:55:03 ⊘" in ui.text)
+
+
+def test_a_list_shows_a_line_of_markdown_without_its_marks() -> None:
+    assert without_marks("# Title A **bold** `word` ~~or~~ 2 ** 3") == "Title A bold word or 2 ** 3"

@@ -149,7 +149,10 @@ class AgentPane(FleetPane):
         self.main.show(rows, empty=[line(("Its card names no skill.", MUTED))])
 
     def status(self, view: View) -> str:
-        return f"{self.agent}   {plural(len(self.main.rows.items), 'skill')}"
+        rows = self.main.rows.items
+        offered = sum(row.offered for row in rows)
+        others = f"   {len(rows) - offered} not on its card" if len(rows) > offered else ""
+        return f"{self.agent}   {plural(offered, 'skill')}{others}"
 
     def copyable(self) -> str | None:
         return self.agent

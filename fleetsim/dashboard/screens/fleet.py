@@ -341,6 +341,8 @@ NO_AGENTS = (
     line(("Or watch: ", MUTED), ("fleetsim demo", Tone.PRIMARY)),
 )
 
+RECENT_LINES_MIN = 5
+"""Lines of the recent outcomes with one row: margin, frame and titles."""
 CARD_ACTIONS = ("problems", "tasks", "inbox", "ceremonies")
 """The actions of a click on each card."""
 
@@ -387,7 +389,9 @@ class FleetPane(Pane):
         self._recent.set_titles("Recent outcomes", "newest first")
         outcomes = Rows(view.recent, lambda task: task.correlation_id, outcome_row)
         self._recent.show(outcomes)
-        self._recent.set_class(not view.recent, "-bare")
+        above = max(shown.region.bottom for shown in (self.main, self._notes, self._hubs))
+        fits = not above or self.region.bottom - above >= RECENT_LINES_MIN
+        self._recent.set_class(not (view.recent and fits), "-bare")
 
     def status(self, view: View) -> str:
         shown = f"{len(self.main.rows.items)} of {plural(len(view.agents), 'agent')} shown"

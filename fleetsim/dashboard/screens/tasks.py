@@ -16,7 +16,7 @@ from textual.containers import Horizontal, Vertical
 from fleetsim.dashboard import outside
 from fleetsim.dashboard.chrome import ScreenName, Size
 from fleetsim.dashboard.labels import LABEL_MAX, MUTED, STATE, STRONG, Tone, duration, money, origin, since
-from fleetsim.dashboard.markdown import spoken
+from fleetsim.dashboard.markdown import spoken, without_marks
 from fleetsim.dashboard.parts_tree import PartsTree
 from fleetsim.dashboard.screens.pane import Pane
 from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, left_out, line, named, wrap
@@ -53,14 +53,15 @@ def row(task: TaskRow, now: datetime) -> TableRow:
     open = task.ended_at is None
     tone = Tone.PLAIN if open else MUTED
     quiet = (now - task.updated_at).total_seconds()
+    said = without_marks(task.last)
     if not open:
-        last = line((task.last or "-", MUTED if task.success else Tone.WARN))
+        last = line((said or "-", MUTED if task.success else Tone.WARN))
     elif task.waiting:
-        last = line((task.last or "-", Tone.ACCENT))
+        last = line((said or "-", Tone.ACCENT))
     elif task.state == "working" and quiet >= SILENT_S:
-        last = line((f"silent {since(task.updated_at, now)}", Tone.WARN), ("  " + task.last, MUTED))
+        last = line((f"silent {since(task.updated_at, now)}", Tone.WARN), ("  " + said, MUTED))
     else:
-        last = line((f"{since(task.updated_at, now)} ", MUTED), task.last or "-")
+        last = line((f"{since(task.updated_at, now)} ", MUTED), said or "-")
     return TableRow(
         (
             line(STATE[task.state].piece),

@@ -19,6 +19,7 @@ import click
 from fleetsim.cli.dashboard import has_terminal, play
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import options_given
+from fleetsim.cli.terminal import on_stop
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.spans import in_words
 from fleetsim.model.text import one_line
@@ -76,8 +77,7 @@ async def _watch(
     at_s, over = 0.0, True
     running = asyncio.current_task()
     assert running is not None
-    for number in (signal.SIGTERM, signal.SIGHUP):  # they end it as the person's leaving does
-        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+    on_stop(running.cancel)  # as the person's leaving does
     try:
         if await _begun(player, record):
             with RecordingReader(record) as reader:
