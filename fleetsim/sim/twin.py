@@ -294,7 +294,9 @@ def _traffic(
         for outcome in outcomes:
             if outcome.correlation_id not in left_out:
                 contexts[outcome.context_id or outcome.correlation_id].append(outcome)
-        talks = [turns for turns in contexts.values() if _is_talk(turns)]
+        # Requests of one context are a conversation if each came after the answer to the one before.
+        several = (turns for turns in contexts.values() if len(turns) > 1)
+        talks = [turns for turns in several if all(b.started_at >= a.ended_at for a, b in pairwise(turns))]
         talks = talks if len(talks) >= CONVERSATIONS_MIN else []
         in_talks = {id(turns) for turns in talks}
         single = [turn.started_at for turns in contexts.values() if id(turns) not in in_talks for turn in turns]
@@ -310,11 +312,6 @@ def _traffic(
                 TrafficTwin(agent=agent, skill=skill, requests=requests, per_s=per_s, turns=turns, pause=pause)
             )
     return tuple(traffic)
-
-
-def _is_talk(turns: Sequence[Outcome]) -> bool:
-    """Whether requests of one context came one after the other, each after the answer to the one before."""
-    return len(turns) > 1 and all(b.started_at >= a.ended_at for a, b in pairwise(turns))
 
 
 def _arrivals(

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -18,9 +18,6 @@ from fleetsim.cli.options import report_files, report_option
 from fleetsim.fleet.settings import FleetConfig
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import ALL
-
-if TYPE_CHECKING:
-    pass
 
 UNREAD_SHOWN = 8
 

@@ -394,8 +394,10 @@ def _players(common: CommonOptions, options: RunOptions) -> Iterator[tuple[Execu
             yield connected, len(connected.workers()) * CLUSTER_AHEAD
         return
     jobs, others = options.jobs, set(active_children())
-    # Not forks of this process: the same on every system, and nothing of the terminal in them.
-    executor = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_end_at_once)
+    # Not forks of this process: the same on every system, and nothing of the terminal in them. Ctrl-C reaches everybody
+    # at this terminal: they end at once, and this process reports.
+    end_at_once = (signal.SIGINT, signal.SIG_DFL)
+    executor = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=signal.signal, initargs=end_at_once)
     try:
         yield executor, jobs
     finally:
@@ -405,11 +407,6 @@ def _players(common: CommonOptions, options: RunOptions) -> Iterator[tuple[Execu
             player.terminate()
         for player in players:
             player.join()
-
-
-def _end_at_once() -> None:
-    """Ctrl-C reaches everybody at this terminal; what is reported is ours to say."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _cut_down(

@@ -10,7 +10,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import fields
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -223,6 +222,7 @@ def init(
     from fleetsim.ceremonies.folder import FolderContents, contents_of
     from fleetsim.fleet.settings import FleetSettings
     from fleetsim.model.spans import in_words
+    from fleetsim.sim.comparison import compare
     from fleetsim.sim.scenario import ceremonies_of, folder_files, parse_scenario
     from fleetsim.sim.twin import twin_of, twin_text
 
@@ -256,7 +256,7 @@ def init(
     comparison = None
     if not no_check:
         common.note(f"{out} is written; playing it to see how well it fits ({in_words(wanted.duration)} of the fleet)")
-        comparison = _compare(seen, _played(common, wanted, ceremonies_of(wanted, written, out.parent), out))
+        comparison = compare(seen, _played(common, wanted, ceremonies_of(wanted, written, out.parent), out))
     if common.as_json:
         facts = {"written": str(out), "requests": len(seen.outcomes), "agents": list(wanted.fleet)}
         fit = None if comparison is None else {"verdict": comparison.verdict.value, **comparison.as_json()}
@@ -299,11 +299,11 @@ def _settings(common: CommonOptions) -> dict[str, Any]:
     if not common.agents_yaml.exists():
         return {}
     settings = parse_fleet(common.agents_yaml.read_bytes(), source=str(common.agents_yaml), env=os.environ).settings
-    plain, names = FleetSettings(), {member.name for member in fields(FleetSettings)}
+    plain = FleetSettings()
     return {
         key: dict(value) if isinstance(value, Mapping) else value
         for key in SETTINGS
-        if key in names and (value := getattr(settings, key)) != getattr(plain, key)
+        if (value := getattr(settings, key)) != getattr(plain, key)
     }
 
 
@@ -375,12 +375,6 @@ def _played(common: CommonOptions, scenario: Any, ceremonies: Mapping[str, bytes
         return replace(of_recording(record), source=str(source))
 
 
-def _compare(a: Observed, b: Observed) -> Comparison:
-    from fleetsim.sim.comparison import compare
-
-    return compare(a, b)
-
-
 HEADS = ("AGENT/SKILL", "FIGURE", "TASKS")
 
 
@@ -437,9 +431,9 @@ def diff(common: CommonOptions, a: str, b: str, since: float, seed: int | None, 
 
     Exit codes: 0 no difference, 1 a figure differs or one side has skills that the other has not.
     """
-    from fleetsim.sim.comparison import rows
+    from fleetsim.sim.comparison import compare, rows
 
-    comparison = _compare(*(_side(common, side, since, seed) for side in (a, b)))
+    comparison = compare(*(_side(common, side, since, seed) for side in (a, b)))
     if common.as_json:
         render.emit_json(comparison.as_json())
     else:
