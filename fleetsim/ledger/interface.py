@@ -18,6 +18,7 @@ from fleetsim.ledger.records import (
     CardSnapshot,
     EarlyWebhook,
     LedgerBroken,
+    NoticeRecord,
     PassedMessage,
     RequestNote,
     RunRecord,
@@ -26,6 +27,9 @@ from fleetsim.ledger.records import (
 )
 from fleetsim.model.work import Answer, Outcome, Question
 from fleetsim.request.records import QuestionRecord, QuestionState, RequestRecord
+
+NOTICES_MAX = 10_000
+"""Rows of notices, after which those that ended are deleted."""
 
 RECENT_MAX = 10_000
 """A task or a context is looked for among this many of the newest outcomes."""
@@ -142,6 +146,12 @@ class Ledger(Protocol):
     async def save_card(self, snapshot: CardSnapshot) -> None:
         """Keep an agent's last good card."""
 
+    async def save_notice(self, notice: NoticeRecord) -> None:
+        """Write a notice to one sink, or what became of it. Of those that ended, about the newest 10,000 are kept."""
+
+    async def take_notices(self) -> tuple[NoticeRecord, ...]:
+        """The raised notices that no running hub will send, oldest first. This hub owns them from now on."""
+
     async def append(self, events: Sequence[Event]) -> None:
         """Add to the event journal, which keeps about the newest ``events_max`` rows; all or none.
 
@@ -217,6 +227,9 @@ class Ledger(Protocol):
 
     async def cards(self) -> tuple[CardSnapshot, ...]:
         """Every agent's last good card, by the agent's name."""
+
+    async def notices(self, subject: str) -> tuple[NoticeRecord, ...]:
+        """The notices of a question or a run, one for each sink."""
 
     async def events(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
         """Journal rows after ``after_seq``, oldest first."""

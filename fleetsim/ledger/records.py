@@ -146,6 +146,29 @@ class CardSnapshot(Struct, frozen=True, kw_only=True):
     spoken: str = ""
 
 
+class NoticeState(StrEnum):
+    """What became of a notice at one sink."""
+
+    RAISED = "raised"
+    DELIVERED = "delivered"
+    GIVEN_UP = "given up"
+
+
+class NoticeRecord(Struct, frozen=True, kw_only=True):
+    """A notice for one sink. ``subject`` is the id of its question or run, ``place`` the channel and its sink.
+
+    It is sent again until ``until``. ``reason`` says why it was given up. ``content`` is the notice.
+    """
+
+    subject: str
+    place: str
+    state: NoticeState = NoticeState.RAISED
+    kind: str
+    until: datetime
+    reason: str = ""
+    content: JsonObject = {}
+
+
 class MessageKind(StrEnum):
     """The kinds of message that a hub passes on to the owner of a request."""
 

@@ -22,6 +22,7 @@ from fleetsim.ledger import (
     LeaseLost,
     LedgerLimits,
     MessageKind,
+    NoticeRecord,
     PassedMessage,
     RunRecord,
     RunStatus,
@@ -65,6 +66,7 @@ class SharedStore:
     """Hubs of which everything was taken over."""
     runs: dict[str, int] = field(default_factory=dict)
     messages: dict[int, PassedMessage] = field(default_factory=dict)
+    notices: dict[tuple[str, str], int] = field(default_factory=dict)
     publishers: dict[int, int] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     """Those of messages."""
@@ -296,6 +298,17 @@ class MemberLedger(SqliteLedger, SharedLedger):
             webhooks=tuple(webhook for webhook in webhooks if webhook.correlation_id in taken),
             runs=tuple(reversed(going_on)),
         )
+
+    async def save_notice(self, notice: NoticeRecord) -> None:
+        self._store.notices[notice.subject, notice.place] = self.hub
+        await super().save_notice(notice)
+
+    async def take_notices(self) -> tuple[NoticeRecord, ...]:
+        store = self._store
+        living = {hub for hub, member in store.members.items() if not member.ended}
+        left = [row for row in await super().take_notices() if store.notices[row.subject, row.place] not in living]
+        store.notices |= {(row.subject, row.place): self.hub for row in left}
+        return tuple(left)
 
     async def pass_on(self, message: PassedMessage) -> bool:
         cid = message.correlation_id

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from fleetsim.health.outcome_stats import OutcomeFacts
-from fleetsim.ledger import RunStatus
+from fleetsim.ledger import NoticeState, RunStatus
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.task import DataPart, TaskState
 from fleetsim.model.work import SkillRequest
@@ -24,6 +24,7 @@ from tests.ledger.ledgers import (
     at,
     card,
     event,
+    notice,
     outcome,
     question,
     record,
@@ -232,6 +233,19 @@ async def test_the_last_good_card_of_each_agent_survives(kept: OpenLedger) -> No
         await ledger.save_card(card("a", "Renamed", fetched=60))
     async with kept() as ledger:
         assert await ledger.cards() == (card("a", "Renamed", fetched=60), card("b"))
+
+
+async def test_a_raised_notice_survives_until_it_is_delivered_or_given_up(kept: OpenLedger) -> None:
+    async with kept() as ledger:
+        for subject in ("q-1", "q-2", "r-1"):
+            await ledger.save_notice(notice(subject))
+        await ledger.save_notice(notice("q-1", place="ops log"))
+        await ledger.save_notice(notice("q-1", NoticeState.DELIVERED))
+        await ledger.save_notice(notice("q-2", NoticeState.GIVEN_UP))
+    async with kept() as ledger:
+        assert await ledger.notices("q-1") == (notice("q-1", NoticeState.DELIVERED), notice("q-1", place="ops log"))
+        assert await ledger.take_notices() == (notice("r-1"), notice("q-1", place="ops log"))
+        assert await ledger.notices("q-9") == ()
 
 
 async def test_the_journal_is_read_from_any_number(kept: OpenLedger) -> None:

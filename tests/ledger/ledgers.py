@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import TypeAlias
 
 from fleetsim.events.request import Event
-from fleetsim.ledger import CardSnapshot, EarlyWebhook, Ledger, LedgerLimits, RunRecord, RunStatus, SlotClaim
+from fleetsim.ledger import (
+    CardSnapshot,
+    EarlyWebhook,
+    Ledger,
+    LedgerLimits,
+    NoticeRecord,
+    NoticeState,
+    RunRecord,
+    RunStatus,
+    SlotClaim,
+)
 from fleetsim.ledger.sqlite.file import open_file, open_memory
 from fleetsim.ledger.sqlite.storage import Database
 from fleetsim.model.errors import Blame
@@ -106,3 +116,7 @@ def card(agent: str = "a", name: str = "Agent", fetched: float = 0) -> CardSnaps
 
 def event(seq: int, *, topic: str = "agent.skill.update", request: str | None = None) -> Event:
     return recorded(topic, {"state": f"s{seq}"}, seq=seq, at=at(seq), correlation_id=request)
+
+
+def notice(subject: str, state: NoticeState = NoticeState.RAISED, *, place: str = "ops slack chat") -> NoticeRecord:
+    return NoticeRecord(subject=subject, place=place, state=state, kind="question", until=at(60), content={"ä": 1})

@@ -15,6 +15,9 @@ from fleetsim.ledger.postgres.ledger import PostgresLedger, open_postgres
 from tests.ledger.ledger_promises import *  # noqa: F403 - each promise is a test here
 from tests.ledger.ledgers import SMALL, OpenLedger
 from tests.ledger.test_ledger_machine import LIMITS, LedgerMachine
+from tests.ledger.test_ledger_shared import (  # noqa: F401
+    test_a_raised_notice_belongs_to_one_hub_until_that_hub_has_left,
+)
 from tests.postgres import Server
 from tests.scale import scaled
 

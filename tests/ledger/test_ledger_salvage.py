@@ -84,7 +84,16 @@ async def test_an_undamaged_ledger_survives_its_salvage(path: Path, opened: Call
         truth = await view(ledger)
     report, found = await salvaged(path, opened)
     assert found == truth
-    kept = {"runs": 40, "requests": 40, "webhooks": 20, "outcomes": 20, "questions": 40, "cards": 1, "events": 40}
+    kept = {
+        "runs": 40,
+        "requests": 40,
+        "webhooks": 20,
+        "outcomes": 20,
+        "questions": 40,
+        "cards": 1,
+        "notices": 0,
+        "events": 40,
+    }
     assert report.kept == {**kept, "contents": 10}
     assert report.unreadable == {}
     assert report.made_up == {"outcomes": 0, "requests": 0}

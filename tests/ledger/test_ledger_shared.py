@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import Self
 
 import pytest
@@ -10,7 +11,7 @@ from fleetsim.ledger.sqlite.storage import InlineStorage
 from fleetsim.sim.shared_ledger import MemberLedger, SharedStore
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.ledger.ledger_promises import *  # noqa: F403 - each promise is a test here
-from tests.ledger.ledgers import SMALL, OpenLedger, opener
+from tests.ledger.ledgers import SMALL, OpenLedger, notice, opener
 
 
 class OwningLedger(MemberLedger):
@@ -43,3 +44,12 @@ def opened() -> OpenLedger:
 @pytest.fixture
 def kept(opened: OpenLedger) -> OpenLedger:
     return opened
+
+
+async def test_a_raised_notice_belongs_to_one_hub_until_that_hub_has_left(opened: OpenLedger) -> None:
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(opened())
+        async with opened() as second:
+            await second.save_notice(notice("r-1"))
+            assert await first.take_notices() == ()
+        assert await first.take_notices() == (notice("r-1"),)

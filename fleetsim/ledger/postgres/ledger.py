@@ -28,6 +28,7 @@ from fleetsim.ledger.records import (
     LeaseLost,
     LedgerDamaged,
     MessageKind,
+    NoticeRecord,
     PassedMessage,
     RequestNote,
     RunRecord,
@@ -250,6 +251,21 @@ class PostgresLedger(StoredLedger, SharedLedger):
 
     async def cards(self) -> tuple[CardSnapshot, ...]:
         return _decoded(CardSnapshot, await self._read("SELECT body FROM cards ORDER BY agent"))
+
+    # -- notices
+
+    async def save_notice(self, notice: NoticeRecord) -> None:
+        subject, place = verbs.storable(notice.subject), verbs.storable(notice.place)
+        row = subject, place, notice.state.value, encode(notice)
+        await self._write(verbs.save_notice, row, f"notice {subject} {place}")
+
+    async def take_notices(self) -> tuple[NoticeRecord, ...]:
+        return _decoded(NoticeRecord, await self._write(verbs.take_notices, None))
+
+    async def notices(self, subject: str) -> tuple[NoticeRecord, ...]:
+        return _decoded(
+            NoticeRecord, await self._read("SELECT body FROM notices WHERE subject = $1 ORDER BY seq", subject)
+        )
 
     # -- the event journal
 

@@ -112,6 +112,15 @@ _PROCESSES = "ALTER TABLE hubs ADD COLUMN process text NOT NULL DEFAULT ''"
 """The id of the hub's process, by which an earlier process of a hub differs from another hub of the same name."""
 
 
+_NOTICES = """
+CREATE TABLE notices (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, subject text COLLATE "C" NOT NULL,
+    place text COLLATE "C" NOT NULL, state text NOT NULL, body text NOT NULL, hub bigint NOT NULL DEFAULT this_hub(),
+    UNIQUE (subject, place));
+CREATE INDEX notices_raised ON notices (seq) WHERE state = 'raised';
+"""
+
+
 class Migration(NamedTuple):
     """Statements that make the next version. ``oldest`` is the oldest version whose hubs may write after them."""
 
@@ -123,6 +132,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(_TABLES, oldest=1),
     Migration(_TASKS, oldest=1),
     Migration(_PROCESSES, oldest=1),
+    Migration(_NOTICES, oldest=1),
 )
 """Version n is made from version n - 1 by the n-th of these."""
 

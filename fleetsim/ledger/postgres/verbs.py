@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from fleetsim.events.request import Event, RequestAccepted
 from fleetsim.events.wire import to_wire
 from fleetsim.ledger.bodies import encode, join, micros, request_body, request_content
-from fleetsim.ledger.interface import LedgerLimits
+from fleetsim.ledger.interface import NOTICES_MAX, LedgerLimits
 from fleetsim.ledger.postgres.storage import Connection
 from fleetsim.ledger.records import RunRecord
 from fleetsim.model.work import Outcome, OutcomeKind
@@ -250,6 +250,27 @@ async def save_card(connection: Connection, calls: Sequence[tuple[str, str]]) ->
         "INSERT INTO cards (agent, body) VALUES ($1, $2) ON CONFLICT (agent) DO UPDATE SET body = excluded.body", calls
     )
     return [None] * len(calls)
+
+
+async def save_notice(connection: Connection, calls: Sequence[tuple[str, str, str, str]]) -> Sequence[None]:
+    await connection.executemany(
+        "INSERT INTO notices (subject, place, state, body) VALUES ($1, $2, $3, $4) ON CONFLICT (subject, place)"
+        " DO UPDATE SET state = excluded.state, body = excluded.body, hub = this_hub()",
+        calls,
+    )
+    await connection.execute(
+        "DELETE FROM notices WHERE seq <= (SELECT max(seq) FROM notices) - $1 AND state <> 'raised'", NOTICES_MAX
+    )
+    return [None] * len(calls)
+
+
+async def take_notices(connection: Connection, calls: Sequence[None]) -> Sequence[list[tuple[str, int]]]:
+    rows = await connection.fetch(
+        "UPDATE notices SET hub = this_hub() WHERE seq IN (SELECT seq FROM notices WHERE state = 'raised'"
+        " AND hub IN (SELECT hub FROM hubs WHERE ended_at IS NOT NULL) ORDER BY seq FOR UPDATE SKIP LOCKED)"
+        " RETURNING body, seq"
+    )
+    return [*[[]] * (len(calls) - 1), sorted(rows, key=itemgetter(1))]
 
 
 async def append(connection: Connection, calls: Sequence[AppendCall]) -> Sequence[None]:

@@ -22,8 +22,16 @@ from fleetsim.events.request import Event, OutcomeDecided, RequestAccepted
 from fleetsim.events.wire import from_wire, to_wire
 from fleetsim.health.outcome_stats import OutcomeFacts
 from fleetsim.ledger.bodies import decoder, encode, join, micros, moment, request_body, request_content
-from fleetsim.ledger.interface import RECENT_MAX, LedgerLimits
-from fleetsim.ledger.records import CardSnapshot, EarlyWebhook, LedgerDamaged, RequestNote, RunRecord
+from fleetsim.ledger.interface import NOTICES_MAX, RECENT_MAX, LedgerLimits
+from fleetsim.ledger.records import (
+    CardSnapshot,
+    EarlyWebhook,
+    LedgerDamaged,
+    NoticeRecord,
+    NoticeState,
+    RequestNote,
+    RunRecord,
+)
 from fleetsim.ledger.sqlite.file import open_file, open_memory, open_to_read
 from fleetsim.ledger.sqlite.retention import PRUNED_MAX, prune, trim_events
 from fleetsim.ledger.sqlite.storage import (
@@ -347,6 +355,29 @@ class SqliteLedger(StoredLedger):
     @_reads
     def cards(self, connection: Connection) -> tuple[CardSnapshot, ...]:
         return read(CardSnapshot, connection.execute(f"SELECT body, {checked('cards')} FROM cards ORDER BY agent"))
+
+    # -- notices
+
+    @_writes
+    def save_notice(self, connection: Connection, notice: NoticeRecord) -> None:
+        columns = notice.subject, notice.place, notice.state.value, encode(notice)
+        replaced = "state = excluded.state, body = excluded.body, sum = excluded.sum"
+        insert(connection, "notices", columns, f"ON CONFLICT (subject, place) DO UPDATE SET {replaced}")
+        if notice.state is not NoticeState.RAISED:
+            connection.execute(
+                "DELETE FROM notices WHERE seq <= (SELECT max(seq) FROM notices) - ? AND state <> 'raised'",
+                (NOTICES_MAX,),
+            )
+
+    @_reads
+    def take_notices(self, connection: Connection) -> tuple[NoticeRecord, ...]:
+        rows = f"SELECT body, {checked('notices')} FROM notices WHERE state = 'raised' ORDER BY seq"
+        return read(NoticeRecord, connection.execute(rows))
+
+    @_reads
+    def notices(self, connection: Connection, subject: str) -> tuple[NoticeRecord, ...]:
+        rows = f"SELECT body, {checked('notices')} FROM notices WHERE subject = ? ORDER BY seq"
+        return read(NoticeRecord, connection.execute(rows, (subject,)))
 
     # -- the event journal
 

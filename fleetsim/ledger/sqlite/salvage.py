@@ -36,6 +36,7 @@ KEYS = {
     "outcomes": "correlation_id",
     "questions": "question_id",
     "cards": "agent",
+    "notices": "seq",
     "events": "seq",
 }
 """The key of each table, in the order in which the tables are filled."""

@@ -95,6 +95,11 @@ _CONTENTS = ("CREATE TABLE contents (correlation_id TEXT PRIMARY KEY, body TEXT 
 
 _TAKEN_OVER = ("ALTER TABLE file ADD COLUMN taken_over_at INTEGER",)
 
+_NOTICES = (
+    "CREATE TABLE notices (seq INTEGER PRIMARY KEY, subject TEXT NOT NULL, place TEXT NOT NULL, state TEXT NOT NULL,"
+    " body TEXT NOT NULL, sum INTEGER NOT NULL, UNIQUE (subject, place))",
+)
+
 
 def _chain_up(connection: sqlite3.Connection) -> None:
     before = b""
@@ -111,6 +116,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(5, "the agent of each event, outcomes whose payload was deleted", _KEEP),
     Migration(6, "the content of large requests", _CONTENTS),
     Migration(7, "the time at which a copy was taken over", _TAKEN_OVER),
+    Migration(8, "notices to people", _NOTICES),
 )
 """All steps, oldest first."""
 

@@ -23,6 +23,7 @@ SUMMED = {
     "outcomes": "correlation_id, agent, skill, kind, success, ended_at, body",
     "questions": "question_id, correlation_id, state, body, answer, answered_at",
     "cards": "agent, fetched_at, body",
+    "notices": "subject, place, state, body",
     "events": "seq, at, topic, body",
 }
 """The columns that the sum of a row covers, in order. Outcomes are also linked into a chain (``link``)."""
