@@ -487,6 +487,8 @@ class SinkRow(HubAnswer, frozen=True, kw_only=True):
     failed: int = 0
     left_out: int = 0
     waiting: int = 0
+    undelivered: int = 0
+    """Notices of questions and runs that will be sent again."""
     last_at: Moment | None = None
     failing_since: Moment | None = None
     last_error: str = ""

@@ -1,7 +1,8 @@
 """Delivering notices: each sink has a queue of its own, so that one that fails holds up nothing and nobody else.
 
 A caller queues a notice and does not wait. A webhook is retried as the agents' webhooks are; a
-command runs once. Each delivery or failure is an event, and each sink counts them.
+command runs once. Each delivery or failure is an event, and each sink counts them. A notice of a question or a run is a
+row of the ledger, too: until its time is over it is sent again, after a restart as well.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from msgspec import structs
+from msgspec import convert, structs, to_builtins
 
 from fleetsim.api.answers import ChannelRow, SinkResult, SinkRow
 from fleetsim.channels import notice as put
@@ -31,10 +34,19 @@ from fleetsim.events.fleet import (
     NoticeFailed,
 )
 from fleetsim.events.log import EventLog, Subscription
-from fleetsim.events.request import Event, QuestionAsked, QuestionExpired, QuestionOverdue
-from fleetsim.ledger import Ledger
+from fleetsim.events.request import (
+    Event,
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionExpired,
+    QuestionOverdue,
+    QuestionWithdrawn,
+)
+from fleetsim.ledger import Ledger, NoticeRecord, NoticeState
 from fleetsim.model.errors import FleetsimError, UnknownTarget
 from fleetsim.model.text import one_line
+from fleetsim.model.work import Question
+from fleetsim.request.asking import asked
 from fleetsim.runtime.address import AddressPolicy, AllowEntry, parse_webhook_url
 from fleetsim.runtime.explain import did_you_mean
 from fleetsim.runtime.limits import TokenBucket
@@ -53,33 +65,66 @@ WAITING_MAX = 100
 APART_S, BURST = 2.0, 5.0
 """Each sink gets at most ``BURST`` notices at once, then one per ``APART_S`` seconds: Discord's limit."""
 
+RETRY_S = 60.0
+"""A sink that failed gets the oldest of its undelivered notices after so many seconds, and all once it takes one."""
+
+RUN_S = 3_600.0
+"""How long the notice of a run is worth sending."""
+
 CLOSE_S = 3.0
 TEST_S = 12.0
 REASON_CHARS_MAX = 200
 
 _PLAIN_WAY = WayOut()
+_ONCE = frozenset({SinkKind.LOG, SinkKind.COMMAND, SinkKind.DESKTOP})
+"""A failed command may have had its effect, and a failed log or desktop is not away for a while."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A notice on its way to one sink. ``over``: why it is not to be sent again."""
+
+    notice: Notice
+    record: NoticeRecord | None = None
+    failed: bool = False
+    over: str = ""
 
 
 @dataclass(slots=True, eq=False)
 class _Queue:
-    """The notices that wait for one sink, oldest first, and its figures."""
+    """The notices that wait for one sink, oldest first, and its figures. ``failed`` ones are sent again later."""
 
     channel_id: str
     sink: Destination
     rate: TokenBucket
     row: SinkRow
-    waiting: deque[Notice] = field(default_factory=deque)
+    place: str
+    waiting: deque[_Waiting] = field(default_factory=deque)
+    failed: deque[_Waiting] = field(default_factory=deque)
+    stirred: asyncio.Event = field(default_factory=asyncio.Event)
     worker: asyncio.Task[None] | None = None
+
+    def kept(self) -> list[_Waiting]:
+        """The notices that have a row in the ledger."""
+        return [item for item in (*self.failed, *self.waiting) if item.record is not None]
 
 
 class Channels:
     """The channels in force. ``async with``; leaving gives notices under way a moment."""
 
     def __init__(
-        self, runtime: Runtime, events: EventLog, channels: Mapping[str, Channel], way: WayOut = _PLAIN_WAY
+        self,
+        runtime: Runtime,
+        events: EventLog,
+        channels: Mapping[str, Channel],
+        way: WayOut = _PLAIN_WAY,
+        ledger: Ledger | None = None,
     ) -> None:
         self._runtime = runtime
         self._events = events
+        self._ledger = ledger
+        self._keeping = asyncio.Lock()
+        self._closing = False
         self.in_force: Mapping[str, Channel] = {}
         self._queues: dict[tuple[str, Destination], _Queue] = {}
         self._senders: dict[tuple[str, bool, bool, WayOut], WebhookSender] = {}
@@ -90,10 +135,13 @@ class Channels:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._closing = True
+        for queue in self._queues.values():
+            queue.stirred.set()
         try:
             await self._workers.drain(CLOSE_S)
         finally:  # the person who stops the hub may not wait that long
-            if lost := sum(len(queue.waiting) for queue in self._queues.values()):
+            if lost := sum(item.record is None for queue in self._queues.values() for item in queue.waiting):
                 log.warning("%d notices were not delivered before the hub stopped", lost)
             await self._workers.close()
 
@@ -105,10 +153,12 @@ class Channels:
         self._way = way
         queues: dict[tuple[str, Destination], _Queue] = {}
         for key, channel in channels.items():
-            for sink in channel.sinks:
+            for number, sink in enumerate(channel.sinks):
                 rate = TokenBucket(self._runtime.clock, per_s=1 / APART_S, burst=BURST)
+                same = sum(other.shown == sink.shown for other in channel.sinks[:number])
+                place = f"{key} {sink.shown}{f' {same + 1}' if same else ''}"
                 queues[key, sink] = self._queues.get((key, sink)) or _Queue(
-                    key, sink, rate, SinkRow(sink=sink.shown, kind=sink.kind.value)
+                    key, sink, rate, SinkRow(sink=sink.shown, kind=sink.kind.value), place
                 )
         for at, queue in self._queues.items():
             if at not in queues and queue.worker is not None:
@@ -120,7 +170,10 @@ class Channels:
         rows = []
         for key, channel in self.in_force.items():
             queues = [self._queues[key, sink] for sink in channel.sinks]
-            sinks = tuple(structs.replace(queue.row, waiting=len(queue.waiting)) for queue in queues)
+            sinks = tuple(
+                structs.replace(queue.row, waiting=len(queue.waiting), undelivered=len(queue.kept()))
+                for queue in queues
+            )
             rows.append(ChannelRow(id=key, agents=channel.agents, sinks=sinks))
         return tuple(rows)
 
@@ -137,13 +190,81 @@ class Channels:
             self._publish_failure(channel_id, notice, SinkResult(sink="", attempts=0, reason=refusal))
             return
         for sink in channel.sinks:
-            queue = self._queues[channel_id, sink]
-            queue.waiting.append(notice)
-            while len(queue.waiting) > WAITING_MAX:
-                queue.waiting.popleft()
-                queue.row = structs.replace(queue.row, left_out=queue.row.left_out + 1)
-            if queue.worker is None or queue.worker.done():
-                queue.worker = self._workers.start(self._serve(queue), name=f"{channel_id} {sink.kind.value}")
+            self._queue(self._queues[channel_id, sink], _Waiting(notice))
+
+    async def keep(
+        self, channel_id: str, notice: Notice, *, subject: str, until: datetime, owner: str = OPERATOR
+    ) -> None:
+        """As ``send``, for a notice that is a row of the ledger until ``until``. No sink gets one of a subject twice.
+
+        Without a ledger that takes writes, the notice is sent all the same.
+        """
+        channel = self.in_force.get(channel_id)
+        if self._ledger is None or channel is None or channel.refusal(owner):
+            self.send(channel_id, notice, owner=owner)
+            return
+        async with self._keeping:  # a question may be taken up while its event arrives
+            known = {}
+            with suppress(FleetsimError):
+                known = {row.place: row for row in await self._ledger.notices(subject)}
+            content = to_builtins(notice, builtin_types=(datetime,))
+            for queue in [self._queues[channel_id, sink] for sink in channel.sinks]:
+                there = known.get(queue.place)
+                if there is not None and (there.state is not NoticeState.RAISED or self._has(queue, there)):
+                    continue
+                row = there or NoticeRecord(
+                    subject=subject, place=queue.place, kind=notice.kind, until=until, content=content
+                )
+                if there is None:
+                    await self._save(row)
+                self._queue(queue, _Waiting(notice, row))
+
+    async def take_up(self, row: NoticeRecord) -> None:
+        """Send a raised notice of an earlier run or of another hub."""
+        queue = next((queue for queue in self._queues.values() if queue.place == row.place), None)
+        if queue is None:
+            await self._give_up(row, "agents.yaml has no such sink any more")
+        elif not self._has(queue, row):
+            self._queue(queue, _Waiting(convert(row.content, Notice), row))
+
+    async def end(self, subject: str, reason: str) -> None:
+        """Give up the undelivered notices of a question that has ended."""
+        for queue in self._queues.values():
+            for item in queue.kept():
+                if item.record is not None and item.record.subject == subject:
+                    item.over = reason
+            queue.stirred.set()
+
+    async def drop_kept(self) -> None:
+        """Another hub sends the notices of this one."""
+        for queue in self._queues.values():
+            queue.failed.clear()
+            queue.waiting = deque(item for item in queue.waiting if item.record is None)
+
+    @staticmethod
+    def _has(queue: _Queue, row: NoticeRecord) -> bool:
+        return any(item.record is not None and item.record.subject == row.subject for item in queue.kept())
+
+    def _queue(self, queue: _Queue, item: _Waiting) -> None:
+        queue.waiting.append(item)
+        queue.stirred.set()
+        while len(queue.waiting) + len(queue.failed) > WAITING_MAX:
+            left_out = (queue.failed or queue.waiting).popleft()
+            queue.row = structs.replace(queue.row, left_out=queue.row.left_out + 1)
+            if left_out.record is not None:
+                self._workers.start(self._give_up(left_out.record, "left out for newer notices"), name="left out")
+        if queue.worker is None or queue.worker.done():
+            queue.worker = self._workers.start(self._serve(queue), name=f"{queue.channel_id} {queue.sink.kind.value}")
+
+    async def _save(self, row: NoticeRecord) -> None:
+        if self._ledger is not None:
+            try:
+                await self._ledger.save_notice(row)
+            except FleetsimError as error:
+                log.warning("the ledger does not have the notice of %s: %s", row.subject, error)
+
+    async def _give_up(self, row: NoticeRecord, reason: str) -> None:
+        await self._save(structs.replace(row, state=NoticeState.GIVEN_UP, reason=one_line(reason, REASON_CHARS_MAX)))
 
     async def test(self, channel_id: str) -> tuple[SinkResult, ...]:
         """Send a test notice to every sink of the channel, once and now; the result of each.
@@ -177,14 +298,50 @@ class Channels:
         return result
 
     async def _serve(self, queue: _Queue) -> None:
-        """Send a sink its waiting notices, one at a time, until none is left."""
-        while queue.waiting:
+        """Send a sink its waiting notices, one at a time, until none is left; failed ones again from time to time."""
+        while queue.waiting or queue.failed:
+            queue.stirred.clear()
+            if not queue.waiting:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(RETRY_S):
+                        await queue.stirred.wait()
+                if self._closing:
+                    return
+                ended = [item for item in queue.failed if item.over]
+                if ended or not queue.waiting:
+                    again = ended or list(queue.failed)[:1]
+                    queue.failed = deque(item for item in queue.failed if item not in again)
+                    queue.waiting.extend(again)
+                continue
             await queue.rate.turn()
-            notice = queue.waiting[0]
-            result = await self._tell(queue, notice, retried=True)
-            if queue.waiting[0] is notice:  # it may have been left out meanwhile, for newer ones
+            if not queue.waiting:
+                continue
+            item = queue.waiting[0]
+            row, over = item.record, item.over
+            if row is not None and not over and self._runtime.clock.now() >= row.until:
+                over = "its time was over"
+            result = SinkResult(sink=queue.sink.shown, attempts=0, reason=over)
+            if not over:
+                result = await self._tell(queue, item.notice, retried=True)
+            if queue.waiting and queue.waiting[0] is item:  # it may have been left out meanwhile, for newer ones
                 queue.waiting.popleft()
-            self._note(queue, notice, result)
+            await self._settle(queue, item, result, over)
+
+    async def _settle(self, queue: _Queue, item: _Waiting, result: SinkResult, over: str) -> None:
+        """Record what became of a notice."""
+        if not result.reason or not (item.failed or over):  # each failure once
+            self._note(queue, item.notice, result)
+        row = item.record
+        if not result.reason:
+            queue.waiting.extendleft(reversed(queue.failed))
+            queue.failed.clear()
+            if row is not None:
+                await self._save(structs.replace(row, state=NoticeState.DELIVERED))
+        elif row is not None and (over or queue.sink.kind in _ONCE):
+            await self._give_up(row, result.reason)
+        elif row is not None:
+            item.failed = True
+            queue.failed.append(item)
 
     async def _tell(self, queue: _Queue, notice: Notice, *, retried: bool) -> SinkResult:
         """Deliver one notice. Never raises for a bad sink."""
@@ -280,9 +437,11 @@ KINDS = (
     CeremonyLate,
     CeremonyMissed,
     CeremonySkipped,
+    QuestionAnswered,
     QuestionAsked,
     QuestionExpired,
     QuestionOverdue,
+    QuestionWithdrawn,
 )
 
 
@@ -342,15 +501,45 @@ class Notifier:
                     except FleetsimError as error:
                         log.warning("the notice lacks the outcome of %s: %s", correlation_id, error)
                 notice = put.of_run(event, tuple(outcome for outcome in outcomes if outcome is not None))
-                self._channels.send(channel, notice, owner=event.created_by)
+                await self._keep_run(channel, notice, event.run_id, event.created_by)
             case CeremonyLate() | CeremonyMissed() | CeremonySkipped() if event.notify_channel:
-                self._channels.send(event.notify_channel, put.of_slot(event), owner=event.created_by)
-
-            case QuestionAsked() | QuestionExpired() | QuestionOverdue():
+                notice, slot = put.of_slot(event), event.scheduled_at or event.at
+                subject = f"{notice.kind} {event.ceremony_id} {slot.isoformat()}"
+                await self._keep_run(event.notify_channel, notice, subject, event.created_by)
+            case QuestionAsked():
+                await self._ask(event)
+            case QuestionExpired() | QuestionOverdue():
+                if isinstance(event, QuestionExpired):
+                    await self._channels.end(event.question_id, "the question has expired")
                 settings = self._fleet.settings
                 for channel in settings.question_channels:
                     self._channels.send(channel, put.of_question(event, settings.question_link))
+            case QuestionAnswered() | QuestionWithdrawn():
+                await self._channels.end(event.question_id, "the question has ended")
 
             case AlertRaised() | AlertCleared(delivered=True):
                 for channel in self._fleet.settings.alerts.channels:
                     self._channels.send(channel, put.of_alert(event))
+
+    async def _keep_run(self, channel: str, notice: Notice, subject: str, owner: str) -> None:
+        until = notice.at + timedelta(seconds=RUN_S)
+        await self._channels.keep(channel, notice, subject=subject, until=until, owner=owner)
+
+    async def _ask(self, event: QuestionAsked) -> None:
+        settings = self._fleet.settings
+        notice = put.of_question(event, settings.question_link)
+        until = event.expires_at or datetime.max.replace(tzinfo=UTC)
+        for channel in settings.question_channels:
+            await self._channels.keep(channel, notice, subject=event.question_id, until=until)
+
+    def take_up(self, questions: Iterable[Question]) -> None:
+        """Send the notices of open questions that this hub follows from now on, unless they were delivered."""
+        for question in questions:
+            self._workers.start(self._ask(asked(question)), name=f"ask {question.question_id}")
+
+    async def take_up_left(self) -> None:
+        """Send the notices of runs that an earlier run, or a hub that has left, did not deliver."""
+        waiting = {record.question.question_id for record in await self._ledger.questions(open_only=True)}
+        for row in await self._ledger.take_notices():
+            if row.kind != "question" or row.subject not in waiting:
+                await self._channels.take_up(row)

@@ -300,9 +300,9 @@ def list_channels(common: CommonOptions) -> None:
         render.emit_json(rows)
         return
     render.table(
-        ["CHANNEL", "SINK", "STATE", "DELIVERED", "FAILED", "LEFT OUT", "LAST"],
+        ["CHANNEL", "SINK", "STATE", "DELIVERED", "UNDELIVERED", "FAILED", "LEFT OUT", "LAST"],
         [[row.id, sink.sink, *_fared(sink)] for row in rows for sink in row.sinks],
-        right=frozenset({3, 4, 5}),
+        right=frozenset({3, 4, 5, 6}),
     )
     for line in chain.from_iterable(row.failures for row in rows):
         common.note(line)
@@ -327,4 +327,11 @@ def test(common: CommonOptions, channel_id: str) -> int:
 
 def _fared(sink: SinkRow) -> list[Any]:
     state = "failing" if sink.failing_since else "ok" if sink.delivered else "unused"
-    return [state, sink.delivered, sink.failed, sink.left_out, iso(sink.last_at) if sink.last_at else None]
+    return [
+        state,
+        sink.delivered,
+        sink.undelivered,
+        sink.failed,
+        sink.left_out,
+        iso(sink.last_at) if sink.last_at else None,
+    ]

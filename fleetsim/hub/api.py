@@ -336,6 +336,9 @@ class MetricsEndpoint:
         rows = self._hub.scheduler.rows() if self._hub.scheduler else ()
         due = {r.ceremony.ceremony_id: r.next_at.timestamp() for r in rows if r.next_at and r.ceremony.schedule}
         yield _gauge("ceremony_next_fire_timestamp_seconds", "When it fires next.", "ceremony", due)
+        meaning = "Notices of questions and runs that a sink has not taken yet."
+        waiting = {row.id: sum(sink.undelivered for sink in row.sinks) for row in self._hub.channels.rows()}
+        yield _gauge("notices_undelivered", meaning, "channel", waiting)
         # The members of a fleet of several hubs, at the last renewal of this one's lease.
         members = self._hub.members.hubs if self._hub.members is not None else ()
         yield _gauge("hub_owned", "Open requests that the hub owns.", "hub", {m.name: m.owned for m in members})

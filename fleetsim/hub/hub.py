@@ -68,7 +68,7 @@ from fleetsim.ledger import EarlyWebhook, Ledger, LedgerBroken, SharedLedger
 from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, NotAccepting, RpcError, UnknownTarget
 from fleetsim.model.extensions import SkillPolicy
 from fleetsim.model.work import Cause, Outcome, SkillRequest
-from fleetsim.request.records import QuestionRecord, RequestRecord
+from fleetsim.request.records import QuestionRecord, QuestionState, RequestRecord
 from fleetsim.request.track import Rules
 from fleetsim.runtime.files import LOOK_EVERY_S
 from fleetsim.runtime.ports import Clock, Runtime
@@ -135,7 +135,7 @@ class Hub:
         settings = config.settings
         shared_events = SharedEventLog(runtime.clock) if isinstance(ledger, SharedLedger) else None
         self.events = shared_events or EventLog(runtime.clock)
-        self.channels = Channels(runtime, self.events, config.channels, config.way)
+        self.channels = Channels(runtime, self.events, config.channels, config.way, ledger)
         self.wire = WireLog(runtime.clock)
         self.broker = CardBroker(
             runtime, config, self.events, ledger=ledger, client_factory=client_factory, wire=self.wire
@@ -324,13 +324,14 @@ class Hub:
         await enter(self._workers)
         self._workers.start(self._follow_events(), name="events")
         await enter(self.channels)
-        await enter(Notifier(self.events, self.channels, self.ledger, self.fleet))
+        self.notifier = await enter(Notifier(self.events, self.channels, self.ledger, self.fleet))
         self.alerts = await enter(AlertMonitor(self.events, self.ledger, self.fleet))
         await enter(self.broker)
         await enter(self.tracker)
         await enter(self.hitl)
         if self.members is None:
             await self._recover()
+            await self.notifier.take_up_left()
         else:
             await enter(self.members)
         await enter(self.a2a)
@@ -389,6 +390,8 @@ class Hub:
                 uncallable=self.broker.uncallable(record.agent, record.sent_to),
             )
             self.hitl.take_up(record)
+            if question is not None and question.state is QuestionState.OPEN:
+                self.notifier.take_up((question.question,))
 
     # ------------------------------------------------------------------ agents.yaml
 

@@ -17,6 +17,7 @@ from fleetsim.caller.hitl import HitlMonitor
 from fleetsim.caller.shared_tracker import SharedTracker
 from fleetsim.ceremonies.scheduler import Scheduler
 from fleetsim.channels.alert_monitor import AlertMonitor
+from fleetsim.channels.delivery import Channels, Notifier
 from fleetsim.events.fleet import (
     CeremonyCompleted,
     CeremonyFired,
@@ -56,6 +57,8 @@ class OwningHub(Protocol):
     fleet: CurrentFleet
     dispatcher: Dispatcher
     hitl: HitlMonitor
+    channels: Channels
+    notifier: Notifier
     limiter: AgentLimiter
     alerts: AlertMonitor
     a2a: HubAgent
@@ -203,6 +206,7 @@ class Membership:
             self.runs += taken.runs
             taken_over += len(taken.requests)
         self.take_up_runs()
+        await hub.notifier.take_up_left()
         await hub.a2a.take_over()
         if taken_over and hub.running:
             log.warning("requests taken over from another hub: %d", taken_over)
@@ -236,6 +240,7 @@ class Membership:
         hub = self._hub
         hub.dispatcher.accepting = False
         await hub.hitl.drop_all()
+        await hub.channels.drop_kept()
         if hub.scheduler is not None:
             await hub.scheduler.drop_all()
         dropped = await self._tracker.drop_all()

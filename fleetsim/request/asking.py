@@ -128,7 +128,16 @@ def recorded(context: StepContext, signal: QuestionRecorded) -> None:
     if question is None or question.question_id != signal.question_id:
         return
     track.asking = replace(track.asking, recorded=True)
-    event = QuestionAsked(
+    context.effects.append(Publish(event=asked(question)))
+
+
+def asked(question: Question) -> QuestionAsked:
+    """The event of a question, as of the moment when it was asked."""
+    return QuestionAsked(
+        at=question.asked_at,
+        correlation_id=question.correlation_id,
+        agent=question.agent,
+        skill=question.skill,
         question_id=question.question_id,
         kind=question.kind.value,
         asks_for_data=answer_schema(question.parts) is not None,
@@ -139,7 +148,6 @@ def recorded(context: StepContext, signal: QuestionRecorded) -> None:
         context_id=question.context_id or None,
         system_actor=question.system_actor,
     )
-    context.effects.append(Publish(event=event))
 
 
 def _pause(context: StepContext, question: Question, key: str) -> None:

@@ -46,6 +46,7 @@ async def test_the_api_lists_channels_and_tests_one() -> None:
             "failed": 0,
             "leftOut": 0,
             "waiting": 0,
+            "undelivered": 0,
             "lastAt": None,
             "failingSince": None,
             "lastError": "",

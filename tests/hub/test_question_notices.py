@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from fleetsim.channels.channel import Channel, Destination, SinkKind
+from fleetsim.ledger import NoticeState
 from fleetsim.model.work import Answer, SkillRequest
 from tests.hub.local_hub import LocalHub, local_hub, worker
 from tests.hub.test_hub_channels import told
@@ -76,3 +82,86 @@ async def test_a_failing_sink_leaves_the_question_open_and_its_answer_works() ->
         assert len(t.events("channel.ops.failed")) == 1
         await t.hub.tracker.answer(Answer(question_id=question_id, text="main"))
         assert (await t.hub.tracker.wait("c-1")).text == "going with main"
+
+
+CHAT = "https://chat.example"
+SLACK = Channel(channel_id="ops", sinks=(Destination(kind=SinkKind.SLACK, url=f"{CHAT}/in"),))
+AWAY: dict[str, Any] = {"channels": [SLACK], "question_channels": ("ops",), "question_ttl_s": 86_400.0}
+
+
+def chat(t: LocalHub) -> list[str]:
+    """Let the sink return; the texts that it takes from now on."""
+    texts: list[str] = []
+
+    async def take(request: Request) -> Response:
+        texts.append(json.loads(await request.body())["text"])
+        return Response()
+
+    t.network.mount(CHAT, Starlette(routes=[Route("/in", take, methods=["POST"])]))
+    return texts
+
+
+def undelivered(t: LocalHub) -> int:
+    return t.hub.channels.rows()[0].sinks[0].undelivered
+
+
+@pytest.mark.parametrize("returns_first", ["the hub", "the sink"])
+async def test_the_notice_of_an_open_question_arrives_once_after_the_sink_and_the_hub_were_away(
+    returns_first: str,
+) -> None:
+    async with local_hub(worker(), **AWAY) as t:
+        t.network.addresses["chat.example"] = ("93.184.216.34",)
+        await asked(t)
+        assert undelivered(t) == 1
+        assert len(t.events("channel.ops.failed")) == 1, "and not one for each retry"
+        if returns_first == "the sink":
+            texts = chat(t)
+            await t.restart()
+        else:
+            await t.restart()
+            await asyncio.sleep(600)
+            assert undelivered(t) == 1
+            texts = chat(t)
+        await asyncio.sleep(120)
+        assert len(texts) == 1
+        assert "which branch?" in texts[0]
+        assert undelivered(t) == 0
+        await t.restart()
+        await asyncio.sleep(600)
+        assert len(texts) == 1, "delivered is on record"
+
+
+async def test_an_answered_question_needs_no_notice_any_more() -> None:
+    async with local_hub(worker(), **AWAY) as t:
+        t.network.addresses["chat.example"] = ("93.184.216.34",)
+        question_id = await asked(t)
+        await t.hub.tracker.answer(Answer(question_id=question_id, text="main"))
+        await t.hub.tracker.wait("c-1")
+        await asyncio.sleep(120)
+        assert undelivered(t) == 0
+        (row,) = await t.ledger.notices(question_id)
+        assert (row.state, row.reason) == (NoticeState.GIVEN_UP, "the question has ended")
+        texts = chat(t)
+        await asyncio.sleep(600)
+        assert texts == []
+
+
+async def test_the_notice_of_a_run_is_sent_again_within_an_hour() -> None:
+    ceremony = 'id: a.b\nname: B\nschedule: "0 0 1 1 *"\nskill: echo\ntargets: [quinn]\nnotifyChannel: ops\n'
+    async with local_hub(worker(), ceremony=ceremony, **AWAY) as t:
+        t.network.addresses["chat.example"] = ("93.184.216.34",)
+        await asyncio.sleep(10)
+        await t.hub.require_scheduler().run_now("a.b")
+        await asyncio.sleep(60)
+        assert undelivered(t) == 1
+        await t.restart()
+        texts = chat(t)
+        await asyncio.sleep(120)
+        assert len(texts) == 1
+        await t.network.unmount(CHAT)
+        await t.hub.require_scheduler().run_now("a.b")
+        await asyncio.sleep(4_000)
+        assert undelivered(t) == 0
+        texts = chat(t)
+        await asyncio.sleep(600)
+        assert texts == []
