@@ -170,7 +170,7 @@ class AskedAgent(Protocol):
 class Following(FollowedRequest):
     """A request to an agent. ``refused`` is the refusal of an overloaded agent while a pause before another call lasts.
 
-    A stream that breaks off is followed by polls.
+    A stream that breaks off is followed by polls, and joined again if the dialect allows it (decision 8).
     """
 
     def __init__(

@@ -42,6 +42,7 @@ from fleetsim.runtime.exchange import exchange
 from fleetsim.runtime.ports import IncomingResponse, Request, Runtime
 from fleetsim.runtime.ports import Reply as HttpReply
 from fleetsim.runtime.real import running_runtime
+from fleetsim.wire.choice import Choice
 from fleetsim.wire.dialect import Reply
 from tests.bench.sides import TEXT, Around, Side, in_flight
 from tests.ledger import ledgers as make
@@ -349,6 +350,9 @@ class StreamInMemory:
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
+
+    async def choice(self) -> Choice:
+        return Choice(dialect_name="1.0", url="")
 
     async def card_if_any(self, timeout_s: float | None = None) -> AgentCard:
         return AgentCard(name="memory", capabilities=Capabilities(streaming=True))
