@@ -45,7 +45,7 @@ from tests.ports import held_port
 from tests.postgres import PASSWORD, USER, Server
 from tests.storms.caller_fleet import Agents, Truth
 from tests.storms.hubs_clients import FLEET, Clients, Seen
-from tests.storms.hubs_rig import Front, HubProcess, Line, spread
+from tests.storms.hubs_rig import Front, HubProcess, Line, small_disk, spread
 
 NO_LIST = {"ava", "rex", "hugo"}
 """Agents without any way to look for a task whose id the hub does not know."""
@@ -89,6 +89,34 @@ CREATE TRIGGER storm AFTER INSERT ON webhooks FOR EACH ROW EXECUTE FUNCTION stor
 """
 
 
+STRAINS: dict[str, tuple[list[str], list[str]]] = {
+    "no free connection": (
+        [
+            "ALTER DATABASE postgres ALLOW_CONNECTIONS false",
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'postgres'"
+            " AND query LIKE 'SELECT%' AND query NOT LIKE '%set_config%'",  # the readers
+        ],
+        ["ALTER DATABASE postgres ALLOW_CONNECTIONS true"],
+    ),
+    "read-only": (
+        ["ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()"],
+        [
+            "SET default_transaction_read_only = off",
+            "ALTER SYSTEM RESET default_transaction_read_only",
+            "SELECT pg_reload_conf()",
+        ],
+    ),
+    "disk full": ([], []),
+}
+"""Statements that begin and end a fault of PostgreSQL."""
+
+STRICT = (
+    "ALTER DATABASE postgres SET default_transaction_isolation = 'repeatable read'",
+    "ALTER DATABASE postgres SET statement_timeout = '1s'",
+)
+"""Defaults of a database whose owner is careful."""
+
+
 class StormError(AssertionError):
     """A rule that was broken."""
 
@@ -105,6 +133,8 @@ class Storm:
     rng: random.Random
     lease_s: float
     seen: Seen
+    disk: Path
+    """A small file system, for the table of requests."""
 
     # ------------------------------------------------------------------ faults
 
@@ -178,6 +208,24 @@ class Storm:
             await asyncio.sleep(0.2)
         await asyncio.to_thread(self.server.start)
 
+    async def strain_database(self, how: str) -> None:
+        """Let PostgreSQL refuse new connections, writes, or larger tables, for a while."""
+        other_database = self.database.replace("/postgres", "/template1")
+        operator = await asyncpg.connect(other_database, timeout=20)
+        try:
+            for statement in STRAINS[how][0]:
+                await operator.execute(statement)
+            if how == "disk full":
+                with suppress(OSError), (self.disk / "rest").open("wb", buffering=0) as file:
+                    while file.write(b"x" * 4_096):
+                        pass
+            await asyncio.sleep(spread(self.rng, 0.5, 2 * self.lease_s))
+        finally:
+            (self.disk / "rest").unlink(missing_ok=True)
+            for statement in STRAINS[how][1]:
+                await operator.execute(statement)
+            await operator.close()
+
     async def _lose(self, fault: str, hub: HubProcess) -> None:
         rows = await self._rows("SELECT hub FROM hubs WHERE name = $1 AND ended_at IS NULL", await self._name(hub))
         for (number,) in rows:
@@ -208,6 +256,12 @@ class Storm:
             self.kill, self.kill, self.pause, self.pause, self.cut, self.cut, self.cut_at_commit, self.leave,
         ]  # fmt: skip
         if self.rng.random() < 0.2:
+            how = self.rng.choice(list(STRAINS))
+            self.seen.faults[f"PostgreSQL: {how}"] += 1
+            self.seen.note(f"PostgreSQL: {how}")
+            await self.strain_database(how)
+            self.seen.note("PostgreSQL works again")
+        elif self.rng.random() < 0.25:
             how = self.rng.choice(("fast", "immediate", "kill"))
             self.seen.faults[f"PostgreSQL {how}"] += 1
             self.seen.note(f"PostgreSQL {how}")
@@ -271,6 +325,10 @@ class Storm:
         await self.all_ready()
         connection = await asyncpg.connect(self.database, server_settings={"search_path": "storm"})
         await connection.execute(TRACES)
+        await connection.execute(f"CREATE TABLESPACE small LOCATION '{self.disk}'")
+        await connection.execute("ALTER TABLE requests SET TABLESPACE small")
+        for statement in STRICT:
+            await connection.execute(statement)
         await connection.close()
         key = (self.folder / "hub-1" / "api-key").read_text().strip()
         clients = Clients(self.runtime, front, key, seen, self.rng, per_s=per_s)
@@ -533,6 +591,7 @@ async def storm(
         server.start()
         with ExitStack() as stack:
             front_port, *ports = [stack.enter_context(held_port()) for _ in range(hubs + 1)]
+            disk = stack.enter_context(small_disk())
             agents = stack.enter_context(Agents(folder / "truth", front_port, ways=FLEET))
             async with AsyncExitStack() as tasks:
                 runtime = await tasks.enter_async_context(running_runtime())
@@ -550,7 +609,7 @@ async def storm(
                 stack.callback(front.close)
                 configure(folder, agents, front.url, lease_s=lease_s, ceremonies=ceremonies)
                 database = server.url().partition("?")[0]
-                it = Storm(folder, server, runtime, members, database, rng, lease_s, seen)
+                it = Storm(folder, server, runtime, members, database, rng, lease_s, seen, disk)
                 for hub in members:
                     stack.callback(hub.close)
                 done, figures, about = 0, "", ""

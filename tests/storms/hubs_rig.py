@@ -9,8 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fleetsim.runtime.ports import Limits, Request, Runtime
@@ -175,6 +176,20 @@ class Front:
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
+
+
+@contextmanager
+def small_disk(mib: int = 64) -> Iterator[Path]:
+    """A file system of its own, into which PostgreSQL may write. Root alone may mount one."""
+    with tempfile.TemporaryDirectory(prefix="fleetsim-postgres-") as name:
+        os.chmod(name, 0o711)
+        disk = Path(name) / "small"
+        disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m,uid=65534,mode=700", "tmpfs", disk], check=True)
+        try:
+            yield disk
+        finally:
+            subprocess.run(["umount", "--lazy", disk], check=True)
 
 
 def spread(rng: random.Random, least: float, most: float) -> float:
