@@ -121,13 +121,7 @@ ACTIONS = (
         footer=True,
     ),
     Action(
-        "edit",
-        "ctrl+e",
-        "editor",
-        "opens the answer in $VISUAL or $EDITOR",
-        ("inbox",),
-        changes=True,
-        outside=True,
+        "edit", "ctrl+e", "editor", "opens the answer in $VISUAL or $EDITOR", ("inbox",), changes=True, outside=True
     ),
     Action(
         "reject",
@@ -194,17 +188,13 @@ ACTIONS = (
         outside=True,
     ),
     Action(
-        "wire",
-        "w",
-        "wire",
-        "opens the wire log, which the hub records from then on",
-        ("tasks", "agent"),
-        footer=True,
+        "wire", "w", "wire", "opens the wire log, which the hub records from then on", ("tasks", "agent"), footer=True
     ),
     Action("copy-curl", "c", "curl", "copies the exchange as a curl command", (WIRE,)),
     Action("copy-command", "f", "fleetsim", "copies the exchange as a fleetsim command", (WIRE,)),
     Action("levels", "l", "levels", "shows debug events, too, or hides them", ("events",), footer=True),
     Action("copy", "y", "copy", "copies the id under the cursor; again, the next id of the row", footer=True),
+    Action("json", "d", "json", "shows the row or exchange as folded JSON", (*LISTS, WIRE), footer=True),
     Action("pause", "space", "pause", "pauses the recording, or plays on", (RECORDING,), footer=True),
     Action(
         "faster",

@@ -22,14 +22,7 @@ from textual.worker import Worker, WorkerState
 from fleetsim.dashboard import chrome
 from fleetsim.dashboard.action_app import ActionApp
 from fleetsim.dashboard.actions import LIST, SCREENS, SEND, character_of
-from fleetsim.dashboard.chrome import (
-    ConfirmScreen,
-    HelpScreen,
-    Link,
-    LinkState,
-    ScreenName,
-    Size,
-)
+from fleetsim.dashboard.chrome import ConfirmScreen, HelpScreen, Link, LinkState, ScreenName, Size
 from fleetsim.dashboard.controls import Controls, TypedRequest, WholeText
 from fleetsim.dashboard.feed import EventFeed
 from fleetsim.dashboard.labels import MUTED, STRONG, Tone, plural
@@ -444,14 +437,7 @@ class FleetApp(ActionApp):
     def request_form(self, agent: AgentRow, skill: str = "") -> None:
         """Open the form for a request to the agent, with the draft that was left; then show the request's task."""
         draft = self._drafts.pop(agent.name, None) or TypedRequest(agent=agent.name, skill=skill)
-        form = SendScreen(
-            draft,
-            agent.card.skills,
-            self._sent,
-            self.controls.send,
-            key=self.key,
-            files=not self.is_web,
-        )
+        form = SendScreen(draft, agent.card.skills, self._sent, self.controls.send, key=self.key, files=not self.is_web)
 
         def closed(sent: str | None) -> None:
             self.call_after_refresh(self._name_keys)

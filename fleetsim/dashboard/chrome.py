@@ -287,10 +287,7 @@ class JumpScreen(ModalScreen[str | None]):
         lines = self.query_one(Lines)
         lines.set_titles(self._title)
         lines.show(
-            [
-                line((self._what, MUTED)),
-                line(("enter", Tone.PRIMARY), (" goes on    ", MUTED), ("esc", Tone.PRIMARY)),
-            ]
+            [line((self._what, MUTED)), line(("enter", Tone.PRIMARY), (" goes on    ", MUTED), ("esc", Tone.PRIMARY))]
         )
         self.query_one(Input).focus()
 

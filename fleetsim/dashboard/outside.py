@@ -66,13 +66,7 @@ async def open_file(path: Path, env: Mapping[str, str]) -> None:
     given = {name: env[name] for name in PASSED if name in env}
     try:
         process = await asyncio.create_subprocess_exec(
-            opener,
-            str(path),
-            env=given,
-            stdin=DEVNULL,
-            stdout=DEVNULL,
-            stderr=DEVNULL,
-            start_new_session=True,
+            opener, str(path), env=given, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
         )
     except OSError as error:
         raise FleetsimError(f"{opener} cannot be started: {error.strerror}", hint=f"the file is {path}") from None

@@ -67,8 +67,12 @@ class PartsTree(Tree[Any], NeutralisedWidget, inherit_bindings=False):
         return [one.data.index for one in nodes if isinstance(one.data, ListedPart)]
 
     def on_tree_node_expanded(self, message: Tree.NodeExpanded[Any]) -> None:
-        node = message.node
-        if not node.children and node is not self.root:
+        self.build(message.node)
+        self._fit()
+
+    def build(self, node: TreeNode[Any]) -> None:
+        """Add the children of a branch that was never open."""
+        if not node.children:
             value = node.data.data if isinstance(node.data, ListedPart) else node.data
             if isinstance(value, Mapping):
                 self._add(node, ((one_line(str(name), 80), value[name]) for name in value), len(value))
@@ -80,9 +84,8 @@ class PartsTree(Tree[Any], NeutralisedWidget, inherit_bindings=False):
                     node.add_leaf(one)
                 if (left := len(value) - LINE_CELLS * CHILDREN_MAX) > 0:
                     node.add_leaf(Text(f"… and {left:,} more characters: save it to read them"))
-            else:
+            elif value is not None:
                 self._add(node, [("", value)], 1)
-        self._fit()
 
     def on_tree_node_collapsed(self, message: Tree.NodeCollapsed[Any]) -> None:
         self._fit()

@@ -68,7 +68,7 @@ class SendScreen(ModalScreen[str]):
     def on_mount(self) -> None:
         self._about.set_titles(f"Send to {one_line(self._agent, 60)}")
         self._fill(self._round[0])
-        self._text.focus()
+        self.set_focus(self._text)  # at once: the next key may already be in the queue
         self.call_after_refresh(self._say)
 
     def _say(self, text: str = "", tone: Tone = Tone.PLAIN) -> None:

@@ -13,13 +13,7 @@ import msgspec
 
 from fleetsim.api.answers import RunFacts
 from fleetsim.dashboard import read
-from fleetsim.events.fleet import (
-    CeremoniesLoaded,
-    CeremonyCompleted,
-    CeremonyFired,
-    CeremonyMissed,
-    CeremonySkipped,
-)
+from fleetsim.events.fleet import CeremoniesLoaded, CeremonyCompleted, CeremonyFired, CeremonyMissed, CeremonySkipped
 from fleetsim.model.text import one_line
 
 RUNS_MAX = 60

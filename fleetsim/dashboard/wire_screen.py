@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar
 from urllib.parse import urlsplit
 
+from msgspec import to_builtins
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -18,6 +19,7 @@ from fleetsim.api.answers import WireExchange
 from fleetsim.api.wire_rows import as_command, as_curl, as_text
 from fleetsim.dashboard import outside
 from fleetsim.dashboard.actions import ACTIONS, WIRE
+from fleetsim.dashboard.json_screen import JsonScreen, parsed
 from fleetsim.dashboard.labels import MUTED, Tone, duration
 from fleetsim.dashboard.text import Column, Rows, TableRow, line, wrap
 from fleetsim.dashboard.widgets import Grid, Page
@@ -27,7 +29,14 @@ from fleetsim.model.text import neutralise, one_line
 LOOK_EVERY_S = 1.0
 ROWS_MAX = 200
 """The newest exchanges stay on the screen, as many as the hub keeps for an agent."""
-HINTS = {"copy-curl": "curl", "copy-command": "fleetsim", "pager": "pager", "next-pane": "text", "back": "closes"}
+HINTS = {
+    "copy-curl": "curl",
+    "copy-command": "fleetsim",
+    "json": "json",
+    "pager": "pager",
+    "next-pane": "text",
+    "back": "closes",
+}
 """The actions of this screen."""
 GUTTER = "  │ "
 """The beginning of a line with text of an agent, also where the line is continued."""
@@ -161,6 +170,13 @@ class WireScreen(ModalScreen[None]):
         if text:
             self.app.copy_to_clipboard(neutralise(text, limit=len(text)))
         self._say(f"copied as {form}" if text else f"no {form} command makes this exchange")
+
+    def action_json(self) -> None:
+        """Show the exchange as a tree; its bodies are branches if they are JSON."""
+        if (row := self._chosen) is not None:
+            bodies = {"body": parsed(row.body), "reply": parsed(row.reply)}
+            value = to_builtins(row) | bodies | {"frames": [parsed(frame.text) for frame in row.frames]}
+            self.app.push_screen(JsonScreen(f"{row.method} {urlsplit(row.url).path}", value))
 
     async def action_pager(self) -> None:
         try:

@@ -13,6 +13,7 @@ from textual.widgets import Input
 
 from fleetsim.dashboard.actions import ACTIONS, RECORDING, Action, character_of
 from fleetsim.dashboard.chrome import HelpScreen
+from fleetsim.dashboard.json_screen import JsonScreen
 from fleetsim.dashboard.send_screen import SendScreen
 from fleetsim.dashboard.wire_screen import WireScreen
 from fleetsim.model.errors import UnknownTarget
@@ -55,6 +56,7 @@ CHECKS: dict[str, tuple[str, Check]] = {
     "open-file": ("2", lambda ui: "save it first" in ui.status),
     "levels": ("5", lambda ui: "all levels" in ui.status),
     "filter": ("2", lambda ui: isinstance(ui.app.focused, Input)),
+    "json": ("2", lambda ui: isinstance(ui.app.screen, JsonScreen)),
     "copy": ("2", lambda ui: ui.app.clipboard == ui.main.key),
     "back": ("1 enter", lambda ui: ui.pane.id == "fleet"),
     "down": ("2", lambda ui: at(ui) == 1),

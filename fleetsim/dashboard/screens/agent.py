@@ -157,6 +157,9 @@ class AgentPane(FleetPane):
     def copyable(self) -> str | None:
         return self.agent
 
+    def facts_of(self, item: SkillRow | None) -> object:
+        return self.host.view.agent(self.agent)
+
     def chosen_agent(self) -> str | None:
         return self.agent
 

@@ -189,10 +189,7 @@ _IN_WORDS: Mapping[type[Event], Callable[[Any], str]] = {
         "" if event.lateness_ms is None else f"lateness {duration(event.lateness_ms)}",
     ),
     f.CeremonyCompleted: lambda event: _joined(
-        one_line(event.ceremony_id, 60),
-        one_line(event.status, 20),
-        duration(event.duration_ms),
-        one_line(event.error),
+        one_line(event.ceremony_id, 60), one_line(event.status, 20), duration(event.duration_ms), one_line(event.error)
     ),
     f.CeremonyLate: lambda event: _joined(one_line(event.ceremony_id, 60), f"late by {duration(event.lateness_ms)}"),
     f.CeremonySkipped: lambda event: _joined(one_line(event.ceremony_id, 60), one_line(event.why)),

@@ -111,10 +111,7 @@ def hub_rows(hubs: Sequence[HubMember], now: datetime) -> Rows[HubMember]:
                 line((since(hub.started_at, now), MUTED)),
                 line((f"{hub.owned:,}", Tone.PRIMARY if hub.owned else MUTED)),
                 line((age(hub.lease_age_s), lease), (f" of {hub.lease_s:g}s", MUTED)),
-                line(
-                    (f"{hub.took:,}", Tone.WARN),
-                    (f", last {since(took_at, now)} ago", MUTED),
-                )
+                line((f"{hub.took:,}", Tone.WARN), (f", last {since(took_at, now)} ago", MUTED))
                 if took_at
                 else line(("-", MUTED)),
             )

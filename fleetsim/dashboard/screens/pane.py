@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
+from msgspec import to_builtins
 from rich.text import Text
 from textual.containers import Vertical
 
@@ -16,6 +17,7 @@ from fleetsim.api.answers import WireExchange
 from fleetsim.dashboard import outside
 from fleetsim.dashboard.chrome import Link, ScreenName, Size, no_rows
 from fleetsim.dashboard.controls import Controls, WholeText
+from fleetsim.dashboard.json_screen import JsonScreen
 from fleetsim.dashboard.labels import MUTED, STRONG, Tone
 from fleetsim.dashboard.playback import Playback
 from fleetsim.dashboard.query import Query, parse
@@ -240,6 +242,20 @@ class Pane(Vertical):
             return self.host.controls.wire(task=task, agent=agent, after=after)
 
         self.app.push_screen(WireScreen(read, task[:8] or agent, key=self.host.key))
+
+    def facts_of(self, item: Any) -> Any:
+        """What ``d`` shows about a row; None for no row."""
+        return item
+
+    def action_json(self) -> None:
+        """Show the row under the cursor as a tree."""
+        grid = self.app.focused if isinstance(self.app.focused, Grid) else self.main
+        at = grid.rows.find(grid.key or "", 0)
+        if facts := self.facts_of(None if at is None else grid.rows.items[at]):
+            value = to_builtins(facts, str_keys=True, enc_hook=str)
+            self.app.push_screen(JsonScreen(f"{self.NAME} {self.copyable()}", value))
+        else:
+            self.host.say("no row here", Tone.WARN)
 
     async def action_pager(self) -> None:
         try:

@@ -95,11 +95,7 @@ def story(detail: TaskDetail, now: datetime, width: int) -> list[Text]:
     """The facts of a task, a name and a value per line, then its timeline, the newest last."""
     row = detail.row
     took = duration((row.ended_at - row.created_at).total_seconds() * 1000) if row.ended_at else since(row.since, now)
-    via = [
-        line(row.via or "-"),
-        line(("wire ", MUTED), row.dialect or "?"),
-        line(("try ", MUTED), str(row.attempt)),
-    ]
+    via = [line(row.via or "-"), line(("wire ", MUTED), row.dialect or "?"), line(("try ", MUTED), str(row.attempt))]
     facts = [
         ("state", line(STATE[row.state].piece, (f"  {'after' if row.ended_at else 'for'} {took}", MUTED))),
         ("agent", line(row.agent or "-", (" / ", MUTED), row.skill or "-")),
@@ -197,10 +193,7 @@ def live(
 FILES = (("save", "save"), ("open-file", "open"))
 """Actions on files, with a word for the hint."""
 
-NO_TASKS = (
-    line(("No tasks yet.", STRONG)),
-    line(("Send one:  ", MUTED), ("fleetsim send AGENT TEXT", Tone.PRIMARY)),
-)
+NO_TASKS = (line(("No tasks yet.", STRONG)), line(("Send one:  ", MUTED), ("fleetsim send AGENT TEXT", Tone.PRIMARY)))
 
 
 class TasksPane(Pane):
@@ -290,6 +283,10 @@ class TasksPane(Pane):
     def chosen_task(self) -> str | None:
         return self.main.key
 
+    def facts_of(self, item: TaskRow | None) -> object:
+        detail = self.host.detail(item.correlation_id if item else None)
+        return detail and {"task": detail, "answer": self.host.whole(detail.row.correlation_id, detail.chars)}
+
     def copyables(self) -> list[tuple[str, str]]:
         detail = self.host.detail(self.main.key)
         row = detail.row if detail is not None else None
@@ -333,10 +330,7 @@ class TasksPane(Pane):
             await outside.open_file(Path(paths[0]), os.environ)
             return f"opened {paths[0]}"
 
-        what = [
-            line("Open this file of the agent on the desktop?"),
-            line((one_line(paths[0], 200), STRONG)),
-        ]
+        what = [line("Open this file of the agent on the desktop?"), line((one_line(paths[0], 200), STRONG))]
         self.host.confirm("Open", what, f"open:{paths[0]}", "not opened", work)
 
     def action_follow(self) -> None:
