@@ -235,11 +235,14 @@ class Channels:
                     item.over = reason
             queue.stirred.set()
 
-    async def drop_kept(self) -> None:
+    def drop_kept(self) -> None:
         """Another hub sends the notices of this one."""
         for queue in self._queues.values():
+            kept = queue.kept()
             queue.failed.clear()
-            queue.waiting = deque(item for item in queue.waiting if item.record is None)
+            queue.waiting = deque(item for item in queue.waiting if item not in kept)
+            for item in kept:
+                item.record = None  # one that is under way is not sent again
 
     @staticmethod
     def _has(queue: _Queue, row: NoticeRecord) -> bool:
@@ -251,8 +254,9 @@ class Channels:
         while len(queue.waiting) + len(queue.failed) > WAITING_MAX:
             left_out = (queue.failed or queue.waiting).popleft()
             queue.row = structs.replace(queue.row, left_out=queue.row.left_out + 1)
-            if left_out.record is not None:
-                self._workers.start(self._give_up(left_out.record, "left out for newer notices"), name="left out")
+            if (row := left_out.record) is not None:
+                left_out.record = None
+                self._workers.start(self._give_up(row, "left out for newer notices"), name="left out")
         if queue.worker is None or queue.worker.done():
             queue.worker = self._workers.start(self._serve(queue), name=f"{queue.channel_id} {queue.sink.kind.value}")
 

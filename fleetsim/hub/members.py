@@ -240,7 +240,7 @@ class Membership:
         hub = self._hub
         hub.dispatcher.accepting = False
         await hub.hitl.drop_all()
-        await hub.channels.drop_kept()
+        hub.channels.drop_kept()
         if hub.scheduler is not None:
             await hub.scheduler.drop_all()
         dropped = await self._tracker.drop_all()
