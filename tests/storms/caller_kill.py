@@ -1,15 +1,15 @@
 """Kill a hub with -9 during real work with real agents, again and again; then compare it with their records.
 
-A child runs the whole hub on its ledger file and loopback, sends requests, as an A2A client too, answers questions and
-fires ceremonies, and reports on a pipe which requests were accepted. It dies at a random moment, at a named point of
-the code or while it starts; the next one continues from the same file. The agents live in another process and record
-every task they really ran. In the end each accepted request must have exactly one outcome, published once;
-the agents must have run each at most once; no ceremony slot may have fired twice; work must have been
-resumed within 5 s of each start, not counting the time in which the hub had no processor; every webhook that
-our receiver answered with a 2xx, by the agents' own list, must show in its request's outcome; every task that ``/a2a``
-returned must exist under its id and end like its request; and a request may be ``unknown`` only if the ledger
-itself recorded, at some kill, that its send was under way, and its agent offered no way to look
-(docs/explanation/ledger.md).
+A child runs the whole hub on its ledger file and loopback, sends requests, as an A2A client too, answers questions
+and fires ceremonies, and reports on a pipe which requests were accepted. It dies at a random moment, at a named point
+of the code or while it starts; the next one continues from the same file. The agents live in another process and
+record every task they really ran. In the end each accepted request must have exactly one outcome, published once; the
+agents must have run each at most once; each question must have had a notice; no ceremony slot
+may have fired twice; work must have been resumed within 5 s of each start, not counting the time in which the hub had
+no processor; every webhook that our receiver answered with a 2xx, by the agents' own list, must show in its request's
+outcome; every task that ``/a2a`` returned must exist under its id and end like its request; and a request may be
+``unknown`` only if the ledger itself recorded, at some kill, that its send was under way, and its agent offered no
+way to look (docs/explanation/ledger.md).
 ``python -m tests.storms.caller_kill --kills 1000``
 """
 
@@ -34,12 +34,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fleetsim.agent.limits import AgentLimits
+from fleetsim.channels.channel import Channel, Destination, SinkKind
 from fleetsim.client import AgentClient, Credential
 from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
-from fleetsim.ledger import LedgerLimits
+from fleetsim.ledger import LedgerLimits, NoticeState
 from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.call import GetTask, SendMessage
 from fleetsim.model.errors import FleetsimError, TaskNotFound
@@ -179,10 +180,12 @@ class Life:
                 self.say(f"ended {task_id} {task.state.value} {task.text}")
 
     async def answer(self) -> None:
+        """Answer each question whose notice was delivered: a person knows of no other."""
         while True:
             for question in self.hub.tracker.questions():
                 name = question.question_id
-                if name not in self.answered:
+                notices = await self.hub.ledger.notices(name)
+                if name not in self.answered and any(row.state is NoticeState.DELIVERED for row in notices):
                     self.answered.add(name)
                     with suppress(FleetsimError):
                         await self.hub.tracker.answer(Answer(question_id=name, text=f"re {name}"))
@@ -210,8 +213,14 @@ class Life:
 
 async def _live(ground: Ground, entries: tuple[AgentEntry, ...], report: int, *, last: bool) -> None:
     born = own_time_s()
-    settings = FleetSettings(poll_interval_s=INTERVAL_S, retry_waits_s=(0.1, 0.3, 0.9), task_limit_s=TIME_LIMIT_S)
-    config = FleetConfig(agents=entries, settings=settings)
+    settings = FleetSettings(
+        poll_interval_s=INTERVAL_S,
+        retry_waits_s=(0.1, 0.3, 0.9),
+        task_limit_s=TIME_LIMIT_S,
+        question_channels=("ops",),
+    )
+    ops = Channel(channel_id="ops", sinks=(Destination(kind=SinkKind.LOG),))
+    config = FleetConfig(agents=entries, settings=settings, channels={"ops": ops})
     state = StateDir(ground.folder / "state").open()
     async with (
         running_runtime() as runtime,
@@ -402,6 +411,10 @@ async def check(ground: Ground) -> Found:
             told.update(str(e.correlation_id) for e in page if e.topic.startswith("autonomous.outcome."))
         outcomes = {o.correlation_id: o for o in await ledger.outcomes(since=datetime(2020, 1, 1, tzinfo=UTC))}
         runs = await ledger.runs(limit=100_000)
+        for asked in await ledger.questions(open_only=False):
+            states = [notice.state for notice in await ledger.notices(asked.question.question_id)]
+            if states != [NoticeState.DELIVERED]:
+                problems.append(f"{asked.question.question_id} ({asked.state}) has the notices {states}")
     lost = ground.accepted - outcomes.keys()
     problems += [f"{cid} was accepted and has no outcome" for cid in sorted(lost)]
     problems += [f"{cid} has an outcome told {told[cid]} times" for cid in outcomes if told[cid] != 1]
