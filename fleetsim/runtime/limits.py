@@ -17,6 +17,11 @@ FAILURES_MAX = 5
 PAUSE_S = 30.0
 RECEIVERS_MAX = 1_000
 
+ADDRESSES_MAX = 1_000
+STRANGER_WORK_PER_S, STRANGER_WORK_AHEAD_S, STRANGER_DEBT_S_MAX = 0.1, 0.05, 10.0
+"""Processor seconds a second that one address may use without a key, some of them in advance; more debt is forgotten,
+so that an address is served again soon after a flood."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
@@ -96,6 +101,23 @@ class Breaker:
             failures.until_s = self._clock.monotonic() + jittered(PAUSE_S, self._rng)
 
 
+class AddressAccount:
+    """The account of one address: the processor time of its requests without a key, at every door of a server."""
+
+    __slots__ = ("_at_s", "_work_s")
+
+    def __init__(self, now_s: float) -> None:
+        self._work_s, self._at_s = STRANGER_WORK_AHEAD_S, now_s
+
+    def charge(self, work_s: float, now_s: float) -> float:
+        """Charge seconds of work. Returns the seconds until the debt is paid; 0 while there is credit."""
+        earned_s = (now_s - self._at_s) * STRANGER_WORK_PER_S
+        least_s = -STRANGER_DEBT_S_MAX * STRANGER_WORK_PER_S
+        self._work_s = max(min(self._work_s + earned_s, STRANGER_WORK_AHEAD_S) - work_s, least_s)
+        self._at_s = now_s
+        return max(0.0, -self._work_s / STRANGER_WORK_PER_S)
+
+
 # -- connections of a server -----------------------------------------------------------------------------------------
 # The connections of one of our servers. At a limit it closes an idle one.
 
@@ -117,6 +139,7 @@ class Connections:
     def __init__(self, limits: ServerLimits) -> None:
         self.limits = limits
         self.peers: Counter[str] = Counter()
+        self._accounts: dict[str, AddressAccount] = {}
         self._silent: dict[ClosableConnection, str] = {}
         self._waiting: dict[ClosableConnection, str] = {}
 
@@ -130,6 +153,14 @@ class Connections:
         self.peers[peer] += 1
         self._silent[who] = peer
         return True
+
+    def account(self, peer: str, now_s: float) -> AddressAccount:
+        """The account of an address. The one of an address that was not seen for longest makes room for a new one."""
+        found = self._accounts.pop(peer, None) or AddressAccount(now_s)
+        if len(self._accounts) >= ADDRESSES_MAX:
+            del self._accounts[next(iter(self._accounts))]
+        self._accounts[peer] = found
+        return found
 
     def leave(self, who: ClosableConnection, peer: str) -> None:
         self.asks(who)

@@ -23,7 +23,7 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 from uvicorn.server import ServerState
 
 from fleetsim.runtime.inbound import ABORT, BODY_COMPLETE
-from fleetsim.runtime.limits import Connections
+from fleetsim.runtime.limits import AddressAccount, Connections
 
 LINGER_S = 2.0
 LINGER_BYTES_MAX = 256 * 1024
@@ -31,6 +31,12 @@ LINGER_BYTES_MAX = 256 * 1024
 
 CHUNKS_FREE, CHUNK_BYTES_MIN = 1_000, 64
 """A body may have this number of chunks, and one more per 64 bytes: a chunk costs as much as a kilobyte."""
+
+CHUNK_S = 1e-6
+"""The processor time of one chunk, which the sender's address pays for each beyond one per 64 bytes."""
+
+CHUNKS_DEBT_S_MAX = 1.0
+"""The debt of an address, in seconds of waiting, at which it may send no more small chunks."""
 
 log = logging.getLogger(__name__)  # not below uvicorn's: its Config resets the level of those
 log.setLevel(logging.ERROR)  # what a peer sends wrong is answered; a line for each would let anybody fill the log
@@ -225,6 +231,7 @@ class GuardedProtocol(asyncio.Protocol):
     transport: asyncio.Transport
     flow: FlowControl
     # Set before each head or after each answer, and read only then.
+    _account: AddressAccount
     _begun: bool
     _idle_since: float
     _target: bytes
@@ -248,7 +255,8 @@ class GuardedProtocol(asyncio.Protocol):
         self._exchange: _Exchange | None = None
         self._in_body = False
         self._left: int | None = None  # of the body; None if it comes in chunks
-        self._chunks = self._chunked_bytes = 0
+        self._chunks = self._chunked_bytes = self._small_chunks = 0
+        self._chunks_refused: _Refused | None = None
         self._extra_bytes = 0  # since the last of the body: sizes and extensions of chunks, trailers
         self._head_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -275,6 +283,7 @@ class GuardedProtocol(asyncio.Protocol):
             transport.abort()
             return
         self._peer = peer
+        self._account = self._connections.account(peer, self.loop.time())
         self._time_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -460,7 +469,7 @@ class GuardedProtocol(asyncio.Protocol):
             raise _Refused(400, _FRAMED_TWICE)
         self._in_body = chunked or length > 0
         self._left = None if chunked else length
-        self._chunks = self._chunked_bytes = 0
+        self._chunks = self._chunked_bytes = self._small_chunks = 0
         self._headers = []
         return keep_alive, expects
 
@@ -474,17 +483,15 @@ class GuardedProtocol(asyncio.Protocol):
         self._extra_bytes += len(data) - at
         try:
             self._parser.feed_data(data[at:])
-        except httptools.HttpParserError:
+        except httptools.HttpParserError as error:
             if self._in_body:
-                raise
+                raise self._chunks_refused or error from None
             # The next request was behind the last chunk, and where it began is not told. It is not answered, which
             # its sender must reckon with (RFC 9112 9.3.2).
             assert self._exchange is not None
             self._exchange.keep_alive = False
             if self._exchange.complete:
                 self.transport.close()
-        if self._chunks > CHUNKS_FREE + self._chunked_bytes // CHUNK_BYTES_MIN:
-            raise _Refused(400, "the chunks of the body are too small")
         trailers = sum(len(name) + len(value) + 4 for name, value in self._headers)
         if (
             len(self._headers) > self._limits.headers_max
@@ -514,7 +521,17 @@ class GuardedProtocol(asyncio.Protocol):
         self._exchange.take(piece)
 
     def on_chunk_header(self) -> None:
+        """Count a chunk before the next is parsed: 256 KiB may arrive at once. A new connection starts with the debt
+        of its address."""
         self._chunks += 1
+        if self._chunks <= self._small_chunks + self._chunked_bytes // CHUNK_BYTES_MIN + 1:
+            return
+        self._small_chunks += 1
+        in_debt = self._account.charge(CHUNK_S, self.loop.time()) >= CHUNKS_DEBT_S_MAX
+        if self._small_chunks >= CHUNKS_FREE or in_debt:
+            # httptools ends with an error of its own, without this one as its context.
+            self._chunks_refused = _Refused(429 if in_debt else 400, "the chunks of the body are too small")
+            raise self._chunks_refused
 
     def on_message_complete(self) -> None:
         if self._in_body:

@@ -206,6 +206,34 @@ async def test_malformed_bytes_after_a_response_close_the_connection_silently() 
     assert peer.gone
 
 
+# chunks
+
+CHUNKED = b"POST /read HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+async def test_small_chunks_are_refused_before_the_bytes_behind_them_are_parsed() -> None:
+    peer = Peer(guests(), site)
+    answer = await peer.send(CHUNKED + b"2\r\n{}\r\n" * 1_100 + b"malformed")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.endswith(b"the chunks of the body are too small")
+    fits = Peer(guests(), site)
+    assert (await fits.send(CHUNKED + b"2\r\n{}\r\n" * 1_000 + b"0\r\n\r\n")).endswith(b"ok")
+
+
+async def test_a_new_connection_does_not_renew_the_small_chunks_of_its_address() -> None:
+    crowd = guests()
+
+    async def send(address: str) -> bytes:
+        answer = await Peer(crowd, site, (address, 1)).send(CHUNKED + b"2\r\n{}\r\n" * 900 + b"0\r\n\r\n")
+        return answer[9:12]
+
+    told = [await send("ada") for _ in range(300)]
+    assert (told[:100], told[-1]) == ([b"200"] * 100, b"429")
+    assert await send("bob") == b"200"
+    await asyncio.sleep(5)
+    assert await send("ada") == b"200"
+
+
 # closing connections to make room
 
 
