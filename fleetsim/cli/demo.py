@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -56,21 +55,12 @@ def demo(common: CommonOptions, headless: bool, picture: Path | None) -> int:
 
 async def _demo(common: CommonOptions, drawn: bool, stays: bool, picture: Path | None) -> int:
     from fleetsim.cli import dashboard, demo_fleet, health
+    from fleetsim.cli.terminal import on_stop
     from fleetsim.hub.state import StateDir, state_path
 
     running = asyncio.current_task()
     assert running is not None
-    loop = asyncio.get_running_loop()
-
-    def end(*_: object) -> None:
-        # A stopped job gets SIGCONT at the same time. Textual would stop it again: the shell has the terminal now.
-        signal.signal(signal.SIGCONT, lambda *_: None)  # with SIG_IGN, Python reports a pending one as an error
-        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        loop.call_soon_threadsafe(running.cancel)
-
-    for number in (signal.SIGTERM, signal.SIGHUP):  # they, and a terminal that is closed, end it as Ctrl-C does
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, end)
+    on_stop(running.cancel)  # as Ctrl-C does
     async with AsyncExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleetsim-demo-")))
         if drawn:

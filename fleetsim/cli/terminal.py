@@ -27,9 +27,17 @@ def on_stop(stop: Callable[[], object], *more: signal.Signals) -> None:
 
     A signal that is ignored, as nohup does with SIGHUP, stays ignored.
     """
+    loop = asyncio.get_running_loop()
+
+    def end(*_: object) -> None:
+        # A stopped job gets SIGCONT at the same time. Textual would stop it again: the shell has the terminal now.
+        signal.signal(signal.SIGCONT, lambda *_: None)  # with SIG_IGN, Python reports a pending one as an error
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        loop.call_soon_threadsafe(stop)
+
     for number in (signal.SIGTERM, signal.SIGHUP, *more):
         if signal.getsignal(number) is not signal.SIG_IGN:
-            asyncio.get_running_loop().add_signal_handler(number, stop)
+            signal.signal(number, end)
 
 
 class Progress:

@@ -159,6 +159,8 @@ class FleetApp(ActionApp):
         yield from (self._status, self._keys, self._tiny)
 
     def on_mount(self) -> None:
+        if not all(pane.children for pane in self.panes.values()):
+            return  # a signal ended the app before its screens were made
         self._fit(self.size)
         for pane in self.panes.values():
             pane.main.hidden = self.settings.hidden.get(pane.main.id or "", ())
