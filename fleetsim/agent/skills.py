@@ -273,11 +273,8 @@ def skill(what: AnyFunction | str | None = None, /, **options: Any) -> Skill | C
             for number in range(3):
                 yield f"{number} "
 
-    A plain function or generator runs in a thread, so that it may block. There it can use what needs no ``await``,
-    and a cancel does not end it.
-
-    Raises:
-        ConfigError: a field is unknown or malformed.
+    A plain function or generator runs in a thread, so that it may block. There it can use what needs no ``await``, and
+    a cancel does not end it. Raises ConfigError if a field is unknown or malformed.
     """
     if callable(what):
         return make_skill(what, None, options)

@@ -271,11 +271,7 @@ class Channels:
         await self._save(structs.replace(row, state=NoticeState.GIVEN_UP, reason=one_line(reason, REASON_CHARS_MAX)))
 
     async def test(self, channel_id: str) -> tuple[SinkResult, ...]:
-        """Send a test notice to every sink of the channel, once and now; the result of each.
-
-        Raises:
-            UnknownTarget: the channel is unknown.
-        """
+        """Send a test notice to every sink of the channel, once and now; the result of each. Raises UnknownTarget."""
         channel = self.in_force.get(channel_id)
         if channel is None:
             near = did_you_mean(channel_id, self.in_force)

@@ -165,10 +165,8 @@ class Listener:
 async def socket_listener(
     host: str = "127.0.0.1", port: int = 0, *, seen_as: str | None = None
 ) -> AsyncIterator[Listener]:
-    """A listener on a socket; ``seen_as`` is its origin as the agent sees it, if that differs.
-
-    Raises:
-        ConfigError: the address cannot be had.
+    """A listener on a socket; ``seen_as`` is its origin as the agent sees it, if that differs. Raises ConfigError if
+    the address is not free.
     """
     from fleetsim.runtime.server import listen, serving  # a third of the time that ``check --help`` would take
 

@@ -263,11 +263,7 @@ _BASELINE_KEY = re.compile(r"([A-Z]-[0-9]{2})(@[0-9]\.[0-9](?:\+http)?)?", re.AS
 
 
 def read_baseline(text: str | bytes, source: str) -> Mapping[str, str]:
-    """The accepted failures of a file.
-
-    Raises:
-        ConfigError: it is not a baseline, names an unknown row, or lacks a reason.
-    """
+    """The accepted failures of a file. Raises ConfigError, also for an unknown row or a missing reason."""
     from fleetsim.runtime.yaml import load  # its parser is for those who have such a file
 
     document = load(text, source, bytes_max=BASELINE_BYTES_MAX)

@@ -370,10 +370,8 @@ async def play(
 ) -> Playback:
     """Draw it until the person quits; what is returned says how far it came.
 
-    ``writer`` ends when nobody writes the recording any more.
-
-    Raises:
-        ConfigError: there is no terminal, or a line is wrong.
+    ``writer`` ends when nobody writes the recording any more. Raises ConfigError if there is no terminal or a line is
+    wrong.
     """
     from fleetsim.dashboard.app import FleetApp
     from fleetsim.dashboard.playback import Playback

@@ -29,11 +29,7 @@ def find_hub(common: CommonOptions) -> HubAddress | None:
 
 @asynccontextmanager
 async def connect(common: CommonOptions) -> AsyncIterator[HubClient]:
-    """The running hub; what it rejected of agents.yaml is reported.
-
-    Raises:
-        Unreachable: there is none, or it is announced and does not answer.
-    """
+    """The running hub; what it rejected of agents.yaml is reported. Raises Unreachable if no hub answers."""
     address = find_hub(common)
     if address is None:
         from fleetsim.ledger.sqlite.copies import COPY, mark_of

@@ -122,10 +122,8 @@ async def serving_http(
     admin: bool,
     allow_hosts: Iterable[str] = (),
 ) -> AsyncIterator[str]:
-    """Serve whoever shows a key, at the address that is given while the context lasts; port 0 picks a free one.
-
-    Raises:
-        ConfigError: the address cannot be had.
+    """Serve whoever shows a key, at the address that is given while the context lasts; port 0 picks a free one. Raises
+    ConfigError if the address is not free.
     """
     listener = listen(host, port)
     try:

@@ -521,10 +521,8 @@ class AgentClient:
         metadata: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[TaskEvent]:
-        """Send ``text`` and yield the agent's events as they arrive. Close the iterator if you stop early.
-
-        Raises:
-            EmptyStream: the agent ended the stream without an event; it may still be at work.
+        """Send ``text`` and yield the agent's events as they arrive. Close the iterator if you stop early. Raises
+        EmptyStream if the agent ends the stream without an event; it may still be at work.
         """
         outgoing = OutgoingMessage(text=text, parts=parts, task_id=task_id, context_id=context_id, metadata=metadata)
         async with self.events(outgoing.call(self.runtime.ids.new()), headers=headers) as events:

@@ -111,10 +111,8 @@ class Credential:
         return self.sent(self.require())[0]
 
     def require(self) -> str:
-        """The secret in the variable; "" if it is in a file, which is read when it is used.
-
-        Raises:
-            ConfigError: the variable is unset, empty, or holds what cannot be sent.
+        """The secret in the variable; "" if it is in a file, which is read when it is used. Raises ConfigError if the
+        variable is unset, empty, or holds what cannot be sent.
         """
         if self.file or self.certificate:
             return ""

@@ -172,10 +172,8 @@ class TrackDriver:
         return self.track.record.task, self._raw if self.event is None else None
 
     async def next(self) -> Task | None:
-        """The task after its next update; None once it has ended or asks.
-
-        Raises:
-            FleetsimError: it cannot be followed to its end.
+        """The task after its next update; None once it has ended or asks. Raises FleetsimError if it cannot be followed
+        to its end.
         """
         while (track := self.track).outcome is None:
             if track.asking.question is not None:  # complete once its stream ends, or was read for a while since

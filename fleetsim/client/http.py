@@ -66,10 +66,8 @@ class AgentUrl:
 
     @classmethod
     def parse(cls, url: str, *, rpc_url: str | None = None, card_url: str | None = None) -> AgentUrl:
-        """Check an address: http or https, a host, no userinfo, no fragment; what is pinned is at its origin.
-
-        Raises:
-            ConfigError: naming the rule, without repeating what may hold a password.
+        """Check an address: http or https, a host, no userinfo, no fragment; what is pinned is at its origin. Raises
+        ConfigError with the rule, without the address: that may hold a password.
         """
         url, origin = check_url(url, "the agent's url")
         pinned = []
@@ -95,10 +93,8 @@ class AgentUrl:
         return tuple(dict.fromkeys(root + base + card for base in bases for card in CARD_PATHS))
 
     def require(self, url: str) -> None:
-        """Refuse an address of another origin: nothing of ours, the credential least of all, goes there.
-
-        Raises:
-            BlockedAddress: scheme, host or port differ from the configured ones.
+        """Refuse an address of another origin: nothing of ours, the credential least of all, goes there. Raises
+        BlockedAddress.
         """
         if origin_of(url) != self.origin:
             raise BlockedAddress(f"{self.where}: a call to another address than the configured one was refused")
@@ -516,10 +512,8 @@ class AgentHttp:
         A ``known`` card is requested at its address, with a condition (A2A 1.0 section 8.6). If there is no card any
         more, the search begins again. A path that is missing, leads elsewhere or holds something else is skipped, and
         so are others beside one that refuses the credential: an endpoint may guard all that is below it, and the card
-        be open. An overloaded agent and a failed connection end the search.
-
-        Raises:
-            AuthRefused, HttpRefused, WireError, LimitReached, TransportError, CardNotTrusted
+        be open. An overloaded agent and a failed connection end the search. Raises AuthRefused, HttpRefused, WireError,
+        LimitReached, TransportError and CardNotTrusted.
         """
         if known is not None and known.url:
             try:

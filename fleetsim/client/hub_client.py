@@ -332,11 +332,7 @@ class HubClient:
         return ChatResponse.of(answer)
 
     async def wait_for_task(self, correlation_id: str, *, timeout_s: float = TASK_WAIT_S) -> ChatResponse:
-        """Wait for the answer or the question of an agent.
-
-        Raises:
-            TimedOut: it is at work still after ``timeout_s``; it goes on.
-        """
+        """Wait for the answer or the question of an agent. Raises TimedOut after ``timeout_s``; the agent goes on."""
         clock = self.runtime.clock
         deadline = clock.monotonic() + timeout_s
         while True:

@@ -102,10 +102,8 @@ def settings_folder(env: Mapping[str, str]) -> Path:
 
 
 def read_settings(folder: Path) -> Settings:
-    """The settings of a folder; the usual ones without files.
-
-    Raises:
-        ConfigError: ``file:line:column`` of a wrong key, action, colour or theme in dashboard.yaml.
+    """The settings of a folder; the usual ones without files. Raises ConfigError with the place of a wrong key, action,
+    colour or theme in dashboard.yaml.
     """
     path = folder / "dashboard.yaml"
     actions, themes, theme = ACTIONS, THEMES, ""

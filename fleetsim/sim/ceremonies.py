@@ -91,10 +91,8 @@ def requests_in(ceremonies: Iterable[Ceremony], due: Mapping[str, int], offers: 
 
 
 def requests_of(scenario: Scenario, texts: Mapping[str, bytes]) -> int:
-    """The number of requests of a scenario that are expected, with those of the ceremonies in ``texts``.
-
-    Raises:
-        ConfigError: the ceremonies have more slots than can be played.
+    """The number of requests of a scenario that are expected, with those of the ceremonies in ``texts``. Raises
+    ConfigError if they have more slots than can be played.
     """
     ceremonies = contents_of(texts, Path()).ceremonies.values()
     due = due_in(ceremonies, scenario.start, scenario.start + timedelta(seconds=scenario.duration))
@@ -121,10 +119,8 @@ def span_scenario(
 
     The agents are those of the scenario ``fleet``, with its people and settings; else those of ``offers``, each with
     its skills. An agent in ``unread``, whose skills are unknown, also has every skill that is asked of it. Each task
-    takes as long as a simulated one does by default; agents stream and call no webhooks. Channels are left out.
-
-    Raises:
-        ConfigError: the span is empty or too long.
+    takes as long as a simulated one does by default; agents stream and call no webhooks. Channels are left out. Raises
+    ConfigError if the span is empty or too long.
     """
     duration = (ends - begins).total_seconds() + LEAD_S - SHORT_S
     if not LEAD_S < duration <= SPAN_S_MAX:

@@ -26,27 +26,10 @@ ROWS_MAX = 40
 LABEL_MAX = 27
 TICKS_MAX = 10
 TICKS_S = (
-    1,
-    2,
-    5,
-    10,
-    15,
-    30,
-    60,
-    300,
-    600,
-    900,
-    1_800,
-    3_600,
-    7_200,
-    10_800,
-    21_600,
-    43_200,
-    86_400,
-    172_800,
-    604_800,
-    2_592_000,
-    31_622_400,
+    *(1, 2, 5, 10, 15, 30),
+    *(minutes * 60 for minutes in (1, 5, 10, 15, 30)),
+    *(hours * 3_600 for hours in (1, 2, 3, 6, 12)),
+    *(days * 86_400 for days in (1, 2, 7, 30, 366)),
 )
 STYLE = """
 svg{width:100%;height:auto;display:block;margin:.2rem 0 .6rem;font:11px system-ui,sans-serif}
@@ -252,25 +235,10 @@ def key(names: Mapping[str, str]) -> Iterator[str]:
 
 BUCKETS_MAX = 48
 WIDTHS_S = (
-    0.1,
-    0.2,
-    0.5,
-    1,
-    2,
-    5,
-    10,
-    20,
-    60,
-    300,
-    900,
-    1_800,
-    3_600,
-    10_800,
-    21_600,
-    86_400,
-    604_800,
-    2_592_000,
-    7_776_000,
+    *(0.1, 0.2, 0.5, 1, 2, 5, 10, 20),
+    *(minutes * 60 for minutes in (1, 5, 15, 30)),
+    *(hours * 3_600 for hours in (1, 3, 6)),
+    *(days * 86_400 for days in (1, 7, 30, 90)),
 )
 """The widths of the parts of a run, in seconds."""
 

@@ -148,10 +148,8 @@ class LiveSimulation(ScenarioRun):
     async def play(self) -> None:
         """Plays traffic and trouble for ``duration``, waits for open requests, and records the ledger's outcomes.
 
-        The first SIGINT ends the traffic, the second the waiting. The recording stays.
-
-        Raises:
-            Unreachable: an agent's card cannot be read.
+        The first SIGINT ends the traffic, the second the waiting. The recording stays. Raises Unreachable if an agent's
+        card cannot be read.
         """
         scenario = self.scenario
         self.recorder.start(scenario, self.clock.rate, self.ceremonies, self._entries, began=self._began)

@@ -84,10 +84,8 @@ def _observed(
 
 
 async def of_ledger(path: Path, *, since: datetime) -> Observed:
-    """Observations from a hub's ledger: the requests since a moment.
-
-    Raises:
-        ConfigError: the file cannot be read, or is not a ledger.
+    """Observations from a hub's ledger: the requests since a moment. Raises ConfigError if the file is no ledger that
+    can be read.
     """
     async with read_ledger(path) as ledger:
         outcomes = await ledger.outcomes(since=since, limit=OUTCOMES_MAX)

@@ -234,11 +234,7 @@ class Scenario(BaseModel):
 
 
 def parse_scenario(text: str | bytes, source: str) -> tuple[Scenario, YamlDocument]:
-    """Check the text of a scenario.
-
-    Raises:
-        ConfigError: all that is wrong with it, one ``file:line:col`` line each.
-    """
+    """Check the text of a scenario. Raises ConfigError with a ``file:line:col`` line for each mistake."""
     written = load(text, source, bytes_max=SCENARIO_BYTES_MAX, nodes_max=SCENARIO_NODES_MAX)
     if not isinstance(written.value, dict):
         raise written.error((), "the file holds one mapping with the keys 'name', 'duration' and 'fleet'")

@@ -144,10 +144,7 @@ class Twin:
 
 def twin_of(seen: Observed, *, ceremonies: Sequence[Ceremony], poll_interval_s: float) -> Twin:
     """Fits a fleet to observations. ``ceremonies`` fire in the twin too, so their requests are left out of the traffic.
-    ``poll_interval_s`` is the hub's.
-
-    Raises:
-        ConfigError: no observed outcome is blamed on its agent.
+    ``poll_interval_s`` is the hub's. Raises ConfigError if no observed outcome is blamed on its agent.
     """
     asked = Counter(question.correlation_id for question in seen.questions)
     agents: dict[str, dict[str, SkillTwin]] = defaultdict(dict)

@@ -450,10 +450,8 @@ def diff(common: CommonOptions, a: str, b: str, since: float, seed: int | None, 
 
 
 def _side(common: CommonOptions, side: str, since_s: float, seed: int | None) -> Observed:
-    """Observations from a ledger or a recording, by the first bytes of the file, or from playing a scenario.
-
-    Raises:
-        ConfigError: it is none of these, or nothing was seen.
+    """Observations from a ledger or a recording, by the first bytes of the file, or from playing a scenario. Raises
+    ConfigError if it is none of these, or nothing was seen.
     """
     from fleetsim.sim.observed import of_recording
     from fleetsim.sim.scenario import ceremonies_of, parse_scenario, read_scenario, with_seed
