@@ -97,7 +97,6 @@ class Account:
     # ------------------------------------------------------------------ work and events
 
     def charge(self, work_s: float, events: int = 0) -> None:
-        """Charge seconds of work and a number of events."""
         others_s = self._settle() - work_s
         self._work_s -= work_s
         self._events -= events

@@ -120,7 +120,6 @@ class CallbackReceiver:
         return [Route(CALLBACK_PATH + "{taskId:path}", self.receive, methods=["POST"])]
 
     async def receive(self, request: Request) -> Response:
-        """Handle one webhook."""
         token = given_token(request)
         bearer = None if token is None else self._tokens.verify(token)
         if bearer is None:

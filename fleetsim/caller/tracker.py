@@ -171,7 +171,6 @@ class Tracker:
         return Counter((track.record.agent, track.record.sent_to) for track in self.open_tracks.values())
 
     def track(self, correlation_id: str) -> Track | None:
-        """One open track."""
         return self.open_tracks.get(correlation_id)
 
     def questions(self) -> tuple[Question, ...]:

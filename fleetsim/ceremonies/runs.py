@@ -419,7 +419,6 @@ def ceremony_facts(row: CeremonyRow) -> CeremonyFacts:
 
 
 def run_facts(run: RunRecord) -> RunFacts:
-    """One run of a ceremony."""
     return RunFacts.of(run, run.claim, correlation_ids=run.children, lateness_ms=lateness_ms(run))
 
 

@@ -28,8 +28,6 @@ AGAIN_S = 300.0
 
 
 class AlertKind(StrEnum):
-    """The kinds of problems."""
-
     FAILURE_RATE = "failure_rate"
     COST = "cost"
     ORPHANED_SKILL = "orphaned_skill"
@@ -71,7 +69,6 @@ class AlertKey(NamedTuple):
 
     @property
     def what(self) -> str:
-        """The alert in words."""
         subject = one_line(self.subject, 80)
         return {
             AlertKind.FAILURE_RATE: f"{subject} fails too often",

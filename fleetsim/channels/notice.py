@@ -81,7 +81,6 @@ def plain(notice: Notice) -> str:
 
 
 def log_line(notice: Notice) -> str:
-    """One line."""
     texts = (_headline(notice), one_line(_text(notice), _LOG_CHARS), notice.command)
     return " | ".join(filter(None, texts))
 

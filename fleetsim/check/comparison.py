@@ -75,7 +75,6 @@ class Comparison:
         return tuple(pair for pair in self.changed if pair[1] is Verdict.FAIL and pair[0].verdict is Verdict.PASS)
 
     def as_json(self) -> dict[str, Any]:
-        """As a member of the report's document."""
         return {
             "against": self.other.name,
             "worse": [pair[0].key for pair in self.worse],

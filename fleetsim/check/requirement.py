@@ -129,7 +129,6 @@ class Requirement:
         return specified if specified and not _GENERAL.search(self.source) else ALL
 
     def as_json(self) -> dict[str, Any]:
-        """The requirement in words, as plain JSON."""
         return {
             "id": self.id,
             "section": self.section,

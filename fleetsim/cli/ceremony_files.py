@@ -156,7 +156,6 @@ async def store(common: CommonOptions, folder: Path | None) -> CeremonyStore:
 
 
 def now() -> datetime:
-    """The wall clock."""
     return SystemClock().now()
 
 

@@ -127,7 +127,6 @@ class _HubRecorder:
         self._recorder.played(source=url, wall_s=0.0, cpu_s=0.0)
 
     def work(self) -> dict[str, Coroutine[Any, Any, None]]:
-        """The workers, by name."""
         works = {
             "listen": self._listen(),
             "write": self._write(),

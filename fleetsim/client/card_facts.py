@@ -84,7 +84,6 @@ class CardFacts(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
         )
 
     def changes_to(self, now: CardFacts) -> tuple[CardChange, ...]:
-        """The differences."""
         return tuple(self._changes(now))
 
     def _changes(self, now: CardFacts) -> Iterator[CardChange]:

@@ -130,8 +130,6 @@ class FollowedRequest(ABC, AsyncIterator[Task]):
         await self.aclose()
 
     async def finish(self) -> None:
-        """Follow it to its end."""
-
         async def rest() -> None:
             async for _ in self._updates:
                 pass

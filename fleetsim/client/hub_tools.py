@@ -327,7 +327,6 @@ class ToolSpec:
 
 
 def tools() -> tuple[ToolSpec, ...]:
-    """Every tool there is."""
     return tuple(
         ToolSpec(name=name, description=" ".join((model.__doc__ or "").split()), schema=_schema(model))
         for name, (model, _) in _TOOLS.items()

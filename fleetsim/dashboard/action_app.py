@@ -193,7 +193,6 @@ class ActionApp(App[None], inherit_bindings=False):
             self.say(f"the choice is not kept: {error.strerror}", Tone.WARN)
 
     def action_columns(self) -> None:
-        """Choose the columns of the list."""
         grid = self.pane.main
 
         def choose(hidden: list[str] | None) -> None:

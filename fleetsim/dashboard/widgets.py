@@ -87,7 +87,6 @@ class NeutralisedWidget(Widget):
         return self.strip(text, width).apply_offsets(x, y)
 
     def set_titles(self, title: str | Text, below: str = "") -> None:
-        """Set the title and the subtitle of the frame."""
         upper = line((title, STRONG)) if isinstance(title, str) else title
         if (upper, below) != self._titles:
             self._titles = upper, below

@@ -215,8 +215,6 @@ FLEET = "fleet"
 
 
 class Unit(StrEnum):
-    """The unit of a figure."""
-
     COUNT = "count"
     SHARE = "share"
     SECONDS = "seconds"

@@ -226,7 +226,6 @@ class Hub:
         return await self.dispatcher.submit(request)
 
     def snapshot(self) -> HealthSnapshot:
-        """Fleet health now."""
         return self.fleet.snapshot()
 
     async def wire_rows(self, *, agent: str = "", task: str = "", after: int = 0) -> list[WireExchange]:

@@ -178,7 +178,6 @@ class Metrics:
     # ------------------------------------------------------------------ events
 
     def fold(self, event: Event) -> None:
-        """Count one event."""
         agent = self._agents(event.agent)
         match event:
             case RequestAccepted(correlation_id=str(cid)):

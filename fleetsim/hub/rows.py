@@ -107,7 +107,6 @@ def track_row(track: Track, *, chars_max: int = TEXT_CHARS_MAX) -> OpenRequest:
 
 
 def outcome_row(outcome: Outcome, *, chars_max: int = TEXT_CHARS_MAX) -> EndedRequest:
-    """One request that ended."""
     shown = outcome.excerpt(chars_max)
     return EndedRequest.of(
         shown,

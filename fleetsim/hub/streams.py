@@ -138,7 +138,6 @@ class EventFrames:
         self._written: OrderedDict[int, bytes] = OrderedDict()
 
     def of(self, event: Event) -> bytes:
-        """One event."""
         if event.seq > self._events.recorded_seq:
             return frame(encode(to_wire(event)))
         written = self._written.get(event.seq)

@@ -102,8 +102,6 @@ class RequestRecord(AgentRoute, frozen=True, kw_only=True):
 
 
 class QuestionState(StrEnum):
-    """The states of a question."""
-
     OPEN = "open"
     ANSWERED = "answered"
     DELIVERED = "delivered"

@@ -302,7 +302,6 @@ class Track(Struct, kw_only=True):
 
     @property
     def correlation_id(self) -> str:
-        """The request's id."""
         return self.record.request.correlation_id
 
 

@@ -173,7 +173,6 @@ class CeremonyEditor:
         return path
 
     async def move_back(self, path: Path) -> None:
-        """Moves it back to its own time zone."""
         await self._make(path, "as it was")
 
     async def put_back(self) -> bool:

@@ -292,7 +292,6 @@ _MARKED: Mapping[type[Event], str] = {CeremonyMissed: "missed", CeremonySkipped:
 
 
 def timeline_of(run: Run) -> Timeline:
-    """The timeline of a recording."""
     requests = sorted((r for r in run.requests.values() if r.end), key=lambda request: _end_s(request))
     last_s = _end_s(requests[-1]) if requests else 0.0
     line = Timeline(start=run.started.start, ends_s=max(last_s, run.started.duration_s), calm_s=run.calm_s)

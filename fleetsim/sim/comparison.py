@@ -142,8 +142,6 @@ class Difference:
 
 
 class FitVerdict(StrEnum):
-    """How well a twin fits."""
-
     FITS = "fits"
     PARTLY = "fits in part"
     NOT = "does not fit"
@@ -177,7 +175,6 @@ class Comparison:
         return tuple(d for d in self.differences if d.significant and (d.relative is None or abs(d.relative) > share))
 
     def as_json(self) -> dict[str, Any]:
-        """The comparison as one document."""
         return {
             "schema": "fleetsim-sim-diff/1",
             "a": self.a,

@@ -70,7 +70,6 @@ class HubProcess:
         return await asyncio.get_running_loop().create_task(work, context=self._context.copy())
 
     async def start(self) -> None:
-        """Start it, if it does not run."""
         async with self._changes:
             while self.hub is None:
                 try:

@@ -69,7 +69,6 @@ class InvariantResult:
 
 
 def verdicts(run: Run) -> tuple[InvariantResult, ...]:
-    """Checks every invariant."""
     results = []
     for rule in INVARIANTS:
         cases = list(rule.check(run))

@@ -131,7 +131,6 @@ class LoadMetrics:
         return caller if late else next(side for side in self.sides if side.side != "caller")
 
     def as_json(self) -> dict[str, Any]:
-        """As a part of the report's document."""
         limit = self.limit
         return {
             "meantPerSecond": round(self.meant, 4),
@@ -267,13 +266,11 @@ class LiveLoadMetrics:
         self._ended_at: deque[tuple[float, float]] = deque()
 
     def request(self, at_s: float, correlation_id: str, late_s: float) -> None:
-        """The hub has a request."""
         self.sent += 1
         self._late[correlation_id] = late_s
         self._sent_at.append(at_s)
 
     def outcome(self, at_s: float, outcome: Outcome) -> None:
-        """A request ended."""
         late_s = self._late.pop(outcome.correlation_id, None)
         if late_s is not None:
             self.ended += 1

@@ -99,7 +99,6 @@ class _Spread(BaseModel):
         return self
 
     def draw(self, rng: Random) -> float:
-        """One amount."""
         if self.p95 is not None:
             sigma = math.log(self.p95 / self.p50) / NORMAL_95
             return float(self.p50 * math.exp(rng.gauss(0.0, 1.0) * sigma))

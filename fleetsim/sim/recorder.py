@@ -108,7 +108,6 @@ class Recorder(RecordingWriter):
         self._progress(at_s, self)
 
     def event(self, at_s: float, event: Event) -> None:
-        """Writes an event of the hub."""
         if isinstance(event, OutcomeDecided):
             self.load.outcome(at_s, event.outcome)
         written = to_wire(event, exact=True)
@@ -169,5 +168,4 @@ class Recorder(RecordingWriter):
 
 
 def digest_of(text: str) -> str:
-    """The digest of a text in a recording."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

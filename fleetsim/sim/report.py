@@ -83,7 +83,6 @@ class CeremonyTotals(NamedTuple):
         return self.fired - sum(self.ended.values())
 
     def as_json(self) -> dict[str, Any]:
-        """As a part of the report's document."""
         return {**self._asdict(), "ended": dict(self.ended), "running": self.running}
 
 
@@ -112,7 +111,6 @@ class ClusterWorker:
         return 0 if self.load is None else len(self.load.lateness)
 
     def as_json(self) -> dict[str, Any]:
-        """As a part of the report's document."""
         return {
             "worker": self.name,
             "part": self.part,
@@ -186,7 +184,6 @@ class SimulationReport:
         return f"fleetsim sim {shlex.quote(self.source)} --seed {self.seed}{clock} --record run.jsonl"
 
     def as_json(self) -> dict[str, Any]:
-        """The report as one document."""
         return {
             "schema": SCHEMA,
             "scenario": self.scenario,

@@ -321,7 +321,6 @@ def _real_agent(written: YamlDocument, path: YamlPath, agent: SimulatedAgent) ->
 
 
 def with_seed(scenario: Scenario, seed: int) -> Scenario:
-    """The same scenario on another seed."""
     return scenario.model_copy(update={"seed": seed})
 
 
@@ -329,7 +328,6 @@ SHIPPED = Path(__file__).with_name("scenarios")
 
 
 def shipped_scenarios() -> dict[str, Path]:
-    """The shipped ones by name."""
     return {path.stem: path for path in sorted(SHIPPED.glob("*.yaml"))}
 
 
@@ -417,7 +415,6 @@ def with_mix_written(values: Mapping[str, Any], scenario: Scenario) -> dict[str,
 
 
 def trouble_values(trouble: Trouble) -> dict[str, Any]:
-    """The keys of a trouble in a scenario."""
     given = {
         "fault": trouble.fault,
         "at": None if trouble.at is None else str(trouble.at),

@@ -81,7 +81,6 @@ def standing(run: ScenarioView) -> Text:
 
 
 def progress(run: ScenarioView, width: int) -> Text:
-    """The progress in virtual time."""
     if not run.duration_s:
         return line((span(run.at_s), STRONG), (" since the recording began", MUTED))
     share, later_s = min(1.0, run.at_s / run.duration_s), int(run.at_s - run.duration_s)
@@ -177,7 +176,6 @@ def _badness(word: str) -> int:
 
 
 def agent_row(agent: AgentRow, run: ScenarioView, cells: int) -> TableRow:
-    """One agent as a row of ``COLUMNS``."""
     f = agent.figures
     return TableRow(
         (

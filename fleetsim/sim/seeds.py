@@ -136,7 +136,6 @@ class Coverage:
         return tuple(name for name in idle if self.hubs > 1 or name not in (*OF_SEVERAL_HUBS, TAKEN_OVER))
 
     def add(self, run: SeedRun) -> None:
-        """Adds the result of a seed."""
         self.runs += 1
         self.first = run.seed if self.first is None else self.first
         self.last = run.seed
@@ -205,7 +204,6 @@ def _spans(seeds: list[int]) -> str:
 
 
 def coverage_json(coverage: Coverage, name: str, *, wall_s: float, shrunk: str | None) -> dict[str, Any]:
-    """The coverage as one JSON document."""
     return {
         "schema": SEEDS_SCHEMA,
         "scenario": name,

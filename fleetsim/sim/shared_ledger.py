@@ -73,7 +73,6 @@ class SharedStore:
     readers: list[MemberLedger] = field(default_factory=list)
 
     def end_lapsed(self, but: int) -> None:
-        """End the members whose lease has lapsed."""
         for hub, member in self.members.items():
             if hub != but and self.clock.monotonic() > member.renewed_s + member.lease_s:
                 member.ended = True

@@ -74,7 +74,6 @@ SETTLE_GRACE_S = 600.5
 
 
 def origin_of(agent: str) -> str:
-    """Where a simulated agent is."""
     return f"http://{agent.lower()}.sim:8000"
 
 
@@ -370,7 +369,6 @@ class Simulation(ScenarioRun):
                 self.network.up(origin_of(name))
 
     async def _every(self, pause_s: float, seconds: float, do: Callable[[], Awaitable[None]]) -> None:
-        """Repeats ``do`` for ``seconds``."""
         until = self.now + seconds
         while self.now < until:
             await do()

@@ -35,8 +35,6 @@ _RATED_MAX = 100_000
 
 
 class RunState(StrEnum):
-    """The progress of a run."""
-
     RUNNING = "running"
     SETTLING = "settling"
     ENDED = "ended"

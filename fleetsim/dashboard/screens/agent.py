@@ -33,7 +33,6 @@ SKILL_COLUMNS = (
 
 
 def skill_row(skill: SkillRow, now: datetime) -> TableRow:
-    """One skill as a row of ``SKILL_COLUMNS``."""
     f = skill.figures
     runs = f.answered_outcomes
     share = percent(f.success_count, runs) if runs >= RUNS_MIN else f"{f.success_count}/{runs}" if runs else "-"

@@ -89,7 +89,6 @@ def _next(ceremony: CeremonyView, now: datetime) -> Text:
 
 
 def fields(ceremony: CeremonyView) -> dict[str, str]:
-    """The fields for filters."""
     return {
         "ceremony": ceremony.ceremony_id.lower(),
         "name": ceremony.name.lower(),
@@ -147,7 +146,6 @@ def facts(ceremony: CeremonyView, now: datetime, width: int) -> list[Text]:
 
 
 def run_row(run: RunRow, now: datetime) -> TableRow:
-    """One run as a row of ``RUN_COLUMNS``."""
     task = run.children[0][:8] + (" +" if len(run.children) > 1 else "") if run.children else "-"
     return TableRow(
         (

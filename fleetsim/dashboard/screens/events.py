@@ -66,7 +66,6 @@ def row(event: Event, narrow: bool = False) -> TableRow:
 
 
 def fields(event: Event) -> dict[str, str]:
-    """The fields for filters."""
     return {
         "level": str(event.level),
         "topic": event.topic.lower() + " " + short_topic(event),

@@ -185,7 +185,6 @@ def trouble(agent: AgentRow, now: datetime) -> Text:
 
 
 def fields(agent: AgentRow) -> dict[str, str]:
-    """The fields for filters."""
     return {
         "agent": agent.name.lower(),
         "health": agent.health.value,
@@ -196,7 +195,6 @@ def fields(agent: AgentRow) -> dict[str, str]:
 
 
 def outcome_row(task: TaskRow) -> TableRow:
-    """One recent outcome as a row of ``OUTCOME_COLUMNS``."""
     return TableRow(
         (
             line((f"{task.ended_at:%H:%M:%S}" if task.ended_at else "", MUTED)),

@@ -51,7 +51,6 @@ SETTLED_COLUMNS = (
 
 
 def open_row(question: QuestionRow, now: datetime) -> TableRow:
-    """One open question as a row of ``OPEN_COLUMNS``."""
     expiry = line(("never", MUTED))
     if question.expires_at is not None:
         left = (question.expires_at - now).total_seconds()
@@ -83,7 +82,6 @@ def fields(question: QuestionRow, now: datetime) -> dict[str, str]:
 
 
 def settled_row(question: QuestionRow, now: datetime) -> TableRow:
-    """One closed question as a row of ``SETTLED_COLUMNS``."""
     return TableRow(
         (
             line(DECISION[question.decision].piece),

@@ -78,7 +78,6 @@ def row(task: TaskRow, now: datetime) -> TableRow:
 
 
 def fields(task: TaskRow) -> dict[str, str]:
-    """The fields for filters."""
     return {
         "state": f"{task.state} {STATE[task.state].word}",
         "agent": task.agent.lower(),
@@ -320,7 +319,6 @@ class TasksPane(Pane):
         self.host.ask("Save", f"the folder for {what}:", save, task[:8])
 
     def action_open_file(self) -> None:
-        """Open a saved file in the program of the desktop."""
         paths = [path for index in self._parts.chosen if (path := self._saved.get((self.main.key or "", index)))]
         if not paths:
             self.host.say("save it first: s", Tone.WARN)

@@ -272,7 +272,6 @@ def init(
 def _seen(
     common: CommonOptions, hub: str | None, ledger: Path | None, recording: Path | None, since_s: float
 ) -> Observed:
-    """Observations from the one source that was named."""
     from fleetsim.sim.observed import of_recording
 
     if recording is not None:
@@ -354,7 +353,6 @@ async def _from_journal(hub: HubClient, since: datetime) -> Observed:
 
 
 def _played(common: CommonOptions, scenario: Any, ceremonies: Mapping[str, bytes], source: Path | str) -> Observed:
-    """Plays a scenario. Returns observations from it."""
     from dataclasses import replace
 
     from fleetsim.sim.cli.play import progress_of
