@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from fleetsim.hub.keys import EPOCHS_KEPT
 from fleetsim.model.task import TERMINAL
@@ -43,6 +43,9 @@ class Violation:
     at_s: float
     correlation_id: str = ""
     agent: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return {"at": self.at_s, "said": self.said, "correlationId": self.correlation_id, "agent": self.agent}
 
 
 Check: TypeAlias = Callable[[Run], Iterator[Violation | None]]

@@ -156,6 +156,7 @@ class LiveSimulation(ScenarioRun):
         with suppress(ValueError, RuntimeError, NotImplementedError):  # not in the main thread: nobody interrupts it
             asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stopped.set)
         async with AsyncExitStack() as stack:
+            stack.enter_context(background_failures(lambda said: self.record("complaint", said=said)))
             self._write_ceremonies()
             listener, config = await self._fleet(stack)
             runtime = await stack.enter_async_context(running_runtime(seed=scenario.seed))
@@ -309,13 +310,6 @@ class LiveSimulation(ScenarioRun):
                         await self._proxies[name].up()
             case "clock-jump":
                 self._paced.jump(trouble.how_much)
-            case "slower":
-                for name in names:
-                    self._slower[name] *= trouble.how_much
-                try:
-                    await self.clock.sleep(lasts)
-                finally:
-                    self._slower.update(dict.fromkeys(names, 1.0))
 
     def _add_faults(self, trouble: Trouble, names: tuple[str, ...]) -> list[Weather]:
         assert trouble.kind.fault is not None
@@ -342,36 +336,6 @@ class LiveSimulation(ScenarioRun):
         while True:
             await self.clock.sleep(self.scenario.duration / HEALTH_LOOKS_MIN)
             self._record_health(hub)
-
-
-def play_live(
-    scenario: Scenario,
-    recorder: Recorder,
-    ceremonies: Mapping[str, bytes],
-    *,
-    entries: Sequence[AgentEntry] = (),
-    rate: ClockRate,
-    settle_s: float,
-    part: TrafficPart = WHOLE,
-) -> None:
-    """Run a scenario in real time, telling ``recorder`` all of it. Raises Unreachable if an agent is not there."""
-
-    async def main() -> None:
-        with tempfile.TemporaryDirectory(prefix="fleetsim-sim-") as home:
-            simulation = LiveSimulation(
-                scenario,
-                recorder,
-                rate,
-                Path(home),
-                ceremonies=ceremonies,
-                entries=entries,
-                settle_s=settle_s,
-                part=part,
-            )
-            with background_failures(lambda said: recorder.write(simulation.now, "complaint", said=said)):
-                await simulation.play()
-
-    asyncio.run(main())
 
 
 def played(
@@ -413,7 +377,18 @@ def played(
                     play(scenario, second, ceremonies)
                     again = second.digest
             else:
-                play_live(scenario, recorder, ceremonies, entries=entries, rate=rate, settle_s=settle_s, part=part)
+                with tempfile.TemporaryDirectory(prefix="fleetsim-sim-") as home:
+                    live = LiveSimulation(
+                        scenario,
+                        recorder,
+                        rate,
+                        Path(home),
+                        ceremonies=ceremonies,
+                        entries=entries,
+                        settle_s=settle_s,
+                        part=part,
+                    )
+                    asyncio.run(live.play())
             recorder.played(
                 source=source,
                 wall_s=time.perf_counter() - began,

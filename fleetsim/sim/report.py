@@ -204,10 +204,7 @@ class SimulationReport:
                     "id": v.invariant.number,
                     "rule": v.invariant.rule,
                     "cases": v.cases,
-                    "violations": [
-                        {"at": w.at_s, "said": w.said, "correlationId": w.correlation_id, "agent": w.agent}
-                        for w in v.violations
-                    ],
+                    "violations": [wrong.as_json() for wrong in v.violations],
                 }
                 for v in self.verdicts
             ],

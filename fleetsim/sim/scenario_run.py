@@ -59,10 +59,20 @@ class ScenarioRun(ABC):
                     for fault in up:
                         fault.lift()
                     self.record("hits", fault=trouble.fault, hits=sum(fault.hits for fault in up))
+            elif trouble.fault == "slower":
+                for name in names:
+                    self._slower[name] *= trouble.how_much
+                await self._for(lasts, lambda: self._slower.update(dict.fromkeys(names, 1.0)))
             else:
                 await self._disturb_processes(trouble, names, lasts)
         finally:
             self.record("trouble", fault=trouble.fault, agent=trouble.agent, phase="ends")
+
+    async def _for(self, seconds: float, end: Callable[[], object]) -> None:
+        try:
+            await self.clock.sleep(seconds)
+        finally:
+            end()
 
     @abstractmethod
     def _add_faults(self, trouble: Trouble, names: tuple[str, ...]) -> Sequence[Weather]:

@@ -32,7 +32,8 @@ from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_fleet import AgentRow
 from fleetsim.dashboard.widgets import Grid, Lines, Page
 from fleetsim.health.figures import shown
-from fleetsim.sim.view import CELLS_MAX, RunState, ScenarioFold, ScenarioView, TroubleView
+from fleetsim.sim.run import TroubleSpan
+from fleetsim.sim.view import CELLS_MAX, RunState, ScenarioFold, ScenarioView
 
 NEWEST_MAX, LOOKED_MAX = 50, 2_000
 BAR_CELLS = 20
@@ -220,11 +221,11 @@ def troubles(run: ScenarioView, width: int) -> list[Text]:
     return [clip(_trouble(row), width) for row in run.troubles] or [none]
 
 
-def _trouble(row: TroubleView) -> Text:
-    what = row.said or " at ".join(filter(None, (row.fault, row.agent)))
-    if row.ended_s is None:
-        return line(("! ", Tone.WARN), (f"since {span(row.began_s)}  ", MUTED), (what, STRONG))
-    return line((f"  {span(row.began_s)} to {span(row.ended_s)}  ", MUTED), what)
+def _trouble(row: TroubleSpan) -> Text:
+    what = row.said or row.name
+    if row.ends_s is None:
+        return line(("! ", Tone.WARN), (f"since {span(row.begins_s)}  ", MUTED), (what, STRONG))
+    return line((f"  {span(row.begins_s)} to {span(row.ends_s)}  ", MUTED), what)
 
 
 class ScenarioPane(Pane):
@@ -280,7 +281,7 @@ class ScenarioPane(Pane):
         self._expected.set_titles("Expected", "figures so far" if run.verdict is None and run.expectations else "")
         inputs = (run.of_hub, run.expectations, run.verdict, run.log_lines)
         self._expected.show(inputs, lambda width: expected(run, width))
-        now = sum(row.ended_s is None for row in run.troubles)
+        now = sum(row.ends_s is None for row in run.troubles)
         self._troubles.set_titles("Trouble", f"{now} active" if run.troubles else "")
         self._troubles.show((run.troubles, run.state), lambda width: troubles(run, width))
         told = (event for event in view.events[: -LOOKED_MAX - 1 : -1] if event.level != "debug")

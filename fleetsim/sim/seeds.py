@@ -217,19 +217,7 @@ def coverage_json(coverage: Coverage, name: str, *, wall_s: float, shrunk: str |
             for name, runs in sorted(coverage.workers.items())
         ],
         "violated": [
-            {
-                "seed": run.seed,
-                "violations": [
-                    {
-                        "id": v.invariant,
-                        "at": v.at_s,
-                        "said": v.said,
-                        "correlationId": v.correlation_id,
-                        "agent": v.agent,
-                    }
-                    for v in run.violations
-                ],
-            }
+            {"seed": run.seed, "violations": [{"id": v.invariant, **v.as_json()} for v in run.violations]}
             for run in coverage.violated
         ],
         "unexpected": [{"seed": run.seed, "broken": list(run.broken)} for run in coverage.unexpected],

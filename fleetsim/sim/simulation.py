@@ -317,10 +317,6 @@ class Simulation(ScenarioRun):
                 for process in hubs:
                     process.disturb(pause=trouble.fault == "hub-pause")
                 await self._for(lasts, lambda: [process.heal() for process in hubs])  # type: ignore[func-returns-value]
-            case "slower":
-                for name in names:
-                    self._slower[name] *= trouble.how_much
-                await self._for(lasts, lambda: self._slower.update(dict.fromkeys(names, 1.0)))
             case "clock-jump":
                 for process in hubs:
                     assert isinstance(process.runtime.clock, VirtualClock)
@@ -373,12 +369,6 @@ class Simulation(ScenarioRun):
         while self.now < until:
             await do()
             await asyncio.sleep(pause_s)
-
-    async def _for(self, seconds: float, end: Callable[[], object]) -> None:
-        try:
-            await asyncio.sleep(seconds)
-        finally:
-            end()
 
     # ------------------------------------------------------------------ the recording
 
@@ -471,17 +461,12 @@ ZONES = ("Asia/Kolkata", "Asia/Kathmandu", "America/St_Johns", "Pacific/Chatham"
 @contextmanager
 def host_in(zone: str) -> Iterator[None]:
     """Let local time be that of ``zone``."""
-    before = os.environ.get("TZ")
-    _set(zone)
+    before = {"TZ": os.environ["TZ"]} if "TZ" in os.environ else {}
+    os.environ["TZ"] = zone
+    time.tzset()
     try:
         yield
     finally:
-        _set(before)
-
-
-def _set(zone: str | None) -> None:
-    if zone is None:
         os.environ.pop("TZ", None)
-    else:
-        os.environ["TZ"] = zone
-    time.tzset()
+        os.environ.update(before)
+        time.tzset()

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
 from fleetsim.events.request import Event
 from fleetsim.health.figures import Expectation
-from fleetsim.model.text import one_line
 from fleetsim.recording.events import (
     ClockMoved,
     FailureLogged,
@@ -23,7 +22,7 @@ from fleetsim.recording.events import (
     ScenarioStarted,
 )
 from fleetsim.recording.reader import RecordingLine
-from fleetsim.sim.run import WANTED, Run
+from fleetsim.sim.run import WANTED, Run, TroubleSpan
 
 CELLS_MAX = 48
 """Cells of a chart over the time of a run."""
@@ -38,18 +37,6 @@ class RunState(StrEnum):
     RUNNING = "running"
     SETTLING = "settling"
     ENDED = "ended"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TroubleView:
-    """A trouble: it goes on, or ended at ``ended_s``."""
-
-    number: int
-    fault: str
-    agent: str
-    said: str
-    began_s: float
-    ended_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +75,7 @@ class ScenarioView:
     in_flight_cells: tuple[int, ...]
     width_s: float
     looks: Mapping[str, tuple[tuple[float, str], ...]]
-    troubles: tuple[TroubleView, ...]
+    troubles: tuple[TroubleSpan, ...]
     expectations: tuple[ExpectationRow, ...]
     log_lines: tuple[str, ...]
     verdict: RunJudged | None
@@ -234,19 +221,8 @@ class ScenarioFold:
         return self._figures
 
 
-def _troubles(run: Run) -> tuple[TroubleView, ...]:
-    """The troubles that go on, then the ended ones; the newest first in both groups."""
-    rows = [
-        TroubleView(
-            number=number,
-            fault=trouble.fault,
-            agent=one_line(trouble.agent or "", 100),
-            said=trouble.said,
-            began_s=trouble.begins_s,
-            ended_s=trouble.ends_s,
-        )
-        for number, trouble in enumerate(run.troubles, 1)
-    ]
-    lasting = [row for row in rows if row.ended_s is None]
-    over = sorted((row for row in rows if row.ended_s is not None), key=lambda row: row.ended_s or 0.0)
-    return (*lasting[: -TROUBLES_MAX - 1 : -1], *over[: -TROUBLES_MAX - 1 : -1])
+def _troubles(run: Run) -> tuple[TroubleSpan, ...]:
+    """Copies of the troubles that go on, then of the ended ones; the newest first in both groups."""
+    lasting = [trouble for trouble in run.troubles if trouble.ends_s is None]
+    over = sorted((t for t in run.troubles if t.ends_s is not None), key=lambda trouble: trouble.ends_s or 0.0)
+    return tuple(map(replace, (*lasting[: -TROUBLES_MAX - 1 : -1], *over[: -TROUBLES_MAX - 1 : -1])))

@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +140,6 @@ def run(common: CommonOptions, /, **options: Any) -> int:
 
 
 if TYPE_CHECKING:
-    from fleetsim.client.hub_client import HubClient
     from fleetsim.sim.comparison import Comparison
     from fleetsim.sim.observed import Observed
 
@@ -317,36 +316,28 @@ async def _of_ledger(path: Path, since_s: float) -> Observed:
 
 
 async def _of_hub(common: CommonOptions, url: str | None, since_s: float) -> Observed:
+    from fleetsim.api.answers import AgentFacts
     from fleetsim.cli.hub_client import connect
     from fleetsim.client.hub_client import HubClient
-    from fleetsim.runtime.real import SystemClock
-
-    since = SystemClock().now() - timedelta(seconds=since_s)
-    if url:
-        async with HubClient(with_scheme(url)) as hub:
-            return await _from_journal(hub, since)
-    async with connect(common) as hub:
-        return await _from_journal(hub, since)
-
-
-async def _from_journal(hub: HubClient, since: datetime) -> Observed:
-    from fleetsim.api.answers import AgentFacts
     from fleetsim.events.wire import from_wire
+    from fleetsim.runtime.real import SystemClock
     from fleetsim.sim.observed import of_run
     from fleetsim.sim.run import ObservedAgent, Run
 
-    cards = {
-        agent.name: ObservedAgent(dialect=agent.dialect, streaming=agent.streaming, push=agent.push_notifications)
-        for agent in await hub.read(list[AgentFacts], "/agents")
-        if agent.dialect
-    }
-    events, after = [], 0
-    while page := await hub.get("/journal", after=after, limit=PAGE):
-        events += [event for event in map(from_wire, page) if event is not None]
-        if page[-1]["seq"] <= after:
-            break
-        after = page[-1]["seq"]
-    return of_run(Run.of_events(events), hub.url, since=since, cards=cards)
+    since = SystemClock().now() - timedelta(seconds=since_s)
+    async with HubClient(with_scheme(url)) if url else connect(common) as hub:
+        cards = {
+            agent.name: ObservedAgent(dialect=agent.dialect, streaming=agent.streaming, push=agent.push_notifications)
+            for agent in await hub.read(list[AgentFacts], "/agents")
+            if agent.dialect
+        }
+        events, after = [], 0
+        while page := await hub.get("/journal", after=after, limit=PAGE):
+            events += [event for event in map(from_wire, page) if event is not None]
+            if page[-1]["seq"] <= after:
+                break
+            after = page[-1]["seq"]
+        return of_run(Run.of_events(events), hub.url, since=since, cards=cards)
 
 
 # ------------------------------------------------------------------ playing
