@@ -114,6 +114,7 @@ class FoundSkill(HubAnswer, frozen=True, kw_only=True):
     name: str
     description: str
     tags: tuple[str, ...]
+    examples: tuple[str, ...] = ()
     effects: tuple[DeclaredEffect, ...]
     confidence: float | None
     success_rate: float | None

@@ -32,11 +32,14 @@ class TrendCount(NamedTuple):
 
 
 class CardFacts(HubAnswer, frozen=True, kw_only=True):
-    """Facts of an agent's newest card. ``failed_at`` and ``error`` are of a later fetch that failed."""
+    """Facts of an agent's newest card; ``description`` has up to 300 characters. ``failed_at`` and ``error`` are of a
+    later fetch that failed.
+    """
 
     url: str = ""
     rpc_url: str = ""
     dialect: str = ""
+    description: str = ""
     skills: tuple[str, ...] = ()
     streaming: bool | None = None
     push: bool | None = None
@@ -53,7 +56,7 @@ class CardFacts(HubAnswer, frozen=True, kw_only=True):
 class AgentState(HubAnswer, frozen=True, kw_only=True):
     """One agent. ``why`` is the reason for its health word, ``push`` whether its webhooks arrive.
 
-    An agent's key sees name, health word, the names of the skills and when the card was fetched.
+    An agent's key sees name, health word, description, the names of the skills and when the card was fetched.
     """
 
     name: str

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from fleetsim.api.answers import WireExchange
+from fleetsim.api.answers import FoundSkill, WireExchange
 from fleetsim.api.bodies import RequestBody, read
 from fleetsim.api.part_rows import read_part_row
 from fleetsim.cli.parts import read_parts, save_parts
 from fleetsim.client.hub_client import HubClient
 from fleetsim.client.hub_follow import with_parts
 from fleetsim.dashboard.controls import Controls, TypedRequest, WholeText
+from fleetsim.hub.agents import FOUND_MAX, SkillQuery, find_skills
 from fleetsim.hub.hub import Hub
 from fleetsim.model.asking import answer_schema, text_of
 from fleetsim.model.errors import ConfigError, UnknownTarget, Unreachable, WireError
@@ -101,6 +102,9 @@ class HubControls(SavingControls):
     async def refresh(self, agent: str) -> None:
         await self._hub.broker.refresh(agent)
 
+    async def skills(self, agent: str) -> Sequence[FoundSkill]:
+        return find_skills(SkillQuery(agent=agent), self._hub.broker.views(), self._hub.snapshot())
+
     async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[WireExchange]:
         return await self._hub.wire_rows(agent=agent, task=task, after=after)
 
@@ -154,6 +158,9 @@ class AttachedControls(SavingControls):
 
     async def refresh(self, agent: str) -> None:
         await self._hub.post(f"/agents/{quote(agent, safe='')}/refresh")
+
+    async def skills(self, agent: str) -> Sequence[FoundSkill]:
+        return await self._hub.find_skills(agent=agent, limit=FOUND_MAX)
 
     async def wire(self, *, agent: str = "", task: str = "", after: int = 0) -> Sequence[WireExchange]:
         return await self._hub.wire(agent=agent or None, task=task or None, after=after)

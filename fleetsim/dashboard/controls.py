@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fleetsim.api.answers import WireExchange
+from fleetsim.api.answers import FoundSkill, WireExchange
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.parts import ListedPart
 
@@ -67,6 +67,10 @@ class Controls:
     async def refresh(self, agent: str) -> None:
         """Fetch an agent's card again."""
         raise FleetsimError("a picture has no actions")
+
+    async def skills(self, agent: str) -> Sequence[FoundSkill]:
+        """The skills of an agent's card, with descriptions and examples."""
+        raise FleetsimError("a recording has no descriptions of skills")
 
     async def text(self, correlation_id: str) -> WholeText:
         """The whole text of the agent's question or answer; events hold excerpts."""

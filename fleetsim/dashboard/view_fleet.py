@@ -177,6 +177,7 @@ class FleetFold:
             url=one_line(event.url, 500),
             rpc_url=one_line(event.rpc_url, 500),
             dialect=one_line(event.dialect, 10),
+            description=before.description,
             skills=read.lines(event.skills),
             streaming=event.streaming,
             push=event.push_notifications,

@@ -151,6 +151,7 @@ class AgentNotes:
 
 FOUND_MAX = 100
 DESCRIPTION_CHARS_MAX = 500
+EXAMPLES_MAX = 5
 CONFIDENCE_UNSTATED = 0.5
 """The confidence of an effect whose card states none."""
 
@@ -212,6 +213,7 @@ def find_skills(query: SkillQuery, views: Iterable[AgentView], snapshot: HealthS
                 name=one_line(skill.name),
                 description=one_line(skill.description, DESCRIPTION_CHARS_MAX),
                 tags=tuple(one_line(tag, 64) for tag in skill.tags),
+                examples=tuple(one_line(example, 200) for example in skill.examples[:EXAMPLES_MAX]),
                 effects=effects,
                 confidence=confidence,
                 success_rate=figures.success_rate if figures else None,

@@ -115,7 +115,8 @@ class CurrentState:
             **page,
         )
         if not principal.is_admin:
-            cards = (CardFacts(skills=a.card.skills, fetched_at=a.card.fetched_at) for a in state.agents)
+            shared = ("description", "skills", "fetched_at")
+            cards = (CardFacts(**{name: getattr(a.card, name) for name in shared}) for a in state.agents)
             agents = tuple(
                 AgentState(name=a.name, health=a.health, card=card) for a, card in zip(state.agents, cards, strict=True)
             )
@@ -177,6 +178,7 @@ class CurrentState:
                 url=view.entry.url,
                 rpc_url=choice.url if choice else "",
                 dialect=(choice.spoken if choice else view.entry.wire) or "",
+                description=one_line(view.card.description, 300) if view.card else "",
                 skills=tuple(view.skills),
                 streaming=view.capabilities.streaming if view.card else None,
                 push=view.capabilities.push_notifications if view.card else None,

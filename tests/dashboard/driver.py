@@ -13,7 +13,7 @@ from msgspec import convert
 from textual.pilot import Pilot
 from textual.widget import Widget
 
-from fleetsim.api.answers import WireExchange
+from fleetsim.api.answers import FoundSkill, WireExchange
 from fleetsim.dashboard.app import FleetApp
 from fleetsim.dashboard.controls import Controls, TypedRequest, WholeText
 from fleetsim.dashboard.screens.pane import Pane
@@ -99,6 +99,7 @@ class Desk(Controls):
         self.gate: asyncio.Event | None = None
         self.refused: set[str] = set()
         self.exchanges: list[Mapping[str, Any]] = []
+        self.offered: list[FoundSkill] = []
 
     async def _do(self, *what: str) -> None:
         self.asked.append(what)
@@ -131,6 +132,10 @@ class Desk(Controls):
 
     async def refresh(self, agent: str) -> None:
         await self._do("refresh", agent)
+
+    async def skills(self, agent: str) -> Sequence[FoundSkill]:
+        await self._do("skills", agent)
+        return self.offered
 
     async def text(self, correlation_id: str) -> WholeText:
         await self._do("text", correlation_id)

@@ -1,22 +1,25 @@
-"""One agent's page: its card, figures, skills and failures."""
+"""One agent's page: its card, figures, course over the day, skills with their examples, and failures."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from fleetsim.api.health import HealthWord
+from fleetsim.api.answers import FoundSkill
+from fleetsim.api.health import HealthWord, TrendBucket
+from fleetsim.dashboard import read
 from fleetsim.dashboard.chrome import Size
-from fleetsim.dashboard.labels import HEALTH, MUTED, STATE, STRONG, Tone, duration, money, percent, plural, since
-from fleetsim.dashboard.screens.fleet import PUSH, FleetPane, share_tone, trouble
+from fleetsim.dashboard.labels import HEALTH, MUTED, STATE, STRONG, Tone, duration, money, percent, plural, since, spark
+from fleetsim.dashboard.screens.fleet import PUSH, FleetPane, share_tone, trend, trouble
 from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, line, named
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_fleet import RUNS_MIN, AgentRow, SkillRow
 from fleetsim.dashboard.widgets import Grid, Page
-from fleetsim.model.errors import Blame
+from fleetsim.model.errors import Blame, FleetsimError
 from fleetsim.model.work import WHOSE
 
 SKILL_COLUMNS = (
@@ -62,6 +65,7 @@ def facts(agent: AgentRow, now: datetime, width: int) -> list[Text]:
     pairs = [
         ("state", line(HEALTH[agent.health].piece, (lasting, MUTED))),
         *([("why", line(agent.why))] if agent.health is not HealthWord.UP and agent.why else []),
+        *([("about", line(card.description))] if card.description else []),
         ("card", line(latency + fetched)),
         ("card url", line(card.url or ("-", MUTED))),
         ("rpc url", line(card.rpc_url or ("-", MUTED))),
@@ -101,6 +105,7 @@ def figures(agent: AgentRow, now: datetime, width: int) -> list[Text]:
         ("outcomes", fitted(outcomes, width - 10)),
         *([("beside", fitted(others, width - 10))] if others else []),
         ("arrived", fitted(channels, width - 10)),
+        *course(f.trend, now),
         ("cost", cost if f.total_cost_usd else line(("none reported", MUTED))),
         ("tokens", line(f"{f.input_tokens:,} in {f.output_tokens:,} out")),
     ]
@@ -115,10 +120,41 @@ def figures(agent: AgentRow, now: datetime, width: int) -> list[Text]:
     return lines
 
 
+COURSE_H = 24
+HEIGHT_OF_ALL = 28
+"""From this height of the screen on, the skill under the cursor is described below the list."""
+
+
+def course(buckets: Sequence[TrendBucket], now: datetime) -> list[tuple[str, Text]]:
+    """Outcomes and their share of successes over the day, with the hours (UTC) below; nothing without outcomes."""
+    if not any(bucket.outcomes for bucket in buckets):
+        return []
+    counts, quarter = [bucket.outcomes for bucket in buckets], len(buckets) // 4
+    hours = [f"{now - timedelta(hours=COURSE_H * (4 - n) / 4):%H:%M}" for n in (0, 2)]
+    axis = "".join(f"{hour:<{2 * quarter}}" for hour in hours) + "now"
+    return [
+        ("course", line(trend([(bucket.successes, bucket.outcomes) for bucket in buckets]), (" ok", MUTED))),
+        ("", line((spark(counts), Tone.CALM), (f" runs, to {max(counts):,}", MUTED))),
+        ("", line((axis, MUTED))),
+    ]
+
+
+def about(skill: FoundSkill, width: int) -> list[Text]:
+    """The words of an agent's card about a skill."""
+    name = [("name", line(skill.name))] if skill.name not in {"", skill.skill} else []
+    tags = [("tags", line(", ".join(skill.tags)))] if skill.tags else []
+    examples = [("example" if not at else "", line(example)) for at, example in enumerate(skill.examples)]
+    return named([*name, ("about", line(skill.description or ("no description", MUTED))), *examples, *tags], width)
+
+
 class AgentPane(FleetPane):
     """One agent; ``agent`` is its name."""
 
     agent = ""
+    _card: object = None
+    """The agent and the moment of the card whose skills were read; None before."""
+    _skills: Mapping[str, FoundSkill] | str = ""
+    """The skills by id, or the reason why there are none."""
 
     def compose(self) -> ComposeResult:
         self._facts = Page(id="agent-facts")
@@ -129,12 +165,29 @@ class AgentPane(FleetPane):
             yield self._facts
             yield self._figures
         yield self.main
+        self._skill = Page(id="agent-skill")
+        yield self._skill
+
+    def begin_anew(self) -> None:
+        self._card = None
+
+    async def _read_skills(self, agent: str, card: object) -> None:
+        try:
+            known: Mapping[str, FoundSkill] | str = {
+                row.skill: read.harmless(row) for row in await self.host.controls.skills(agent)
+            }
+        except FleetsimError as error:
+            known = f"no descriptions: {error}"
+        if self._card == card:
+            self._skills = known
+            self.host.draw_soon()
 
     def draw(self, view: View) -> None:
         agent, second = view.agent(self.agent), int(view.now.timestamp())
         self._top.set_class(agent is None, "-bare")
         if agent is None:
             self.main.set_titles(self.agent)
+            self._skill.add_class("-bare")
             self.main.show(Rows(), empty=self.instead(view, (), line(("This agent has left agents.yaml.", STRONG))))
             return
         self._facts.set_titles(agent.name)
@@ -146,6 +199,15 @@ class AgentPane(FleetPane):
         self.main.set_titles(f"Skills, last {view.window}")
         rows = Rows(agent.skills, lambda skill: skill.skill, lambda skill: skill_row(skill, view.now), second)
         self.main.show(rows, empty=[line(("Its card names no skill.", MUTED))])
+        if self._card != (card := (agent.name, agent.card.fetched_at)):
+            self._card, self._skills = card, "reading its card"
+            self.run_worker(self._read_skills(agent.name, card), name="skills", exit_on_error=False)
+        known = self._skills
+        skill = known if isinstance(known, str) else known.get(self.main.key or "") or "its card does not describe it"
+        roomy = self.size_class is Size.FULL and self.size.height >= HEIGHT_OF_ALL
+        self._skill.set_class(self.main.key is None or not (roomy or self.has_class("-opened")), "-bare")
+        self._skill.set_titles(self.main.key or "")
+        self._skill.show(skill, lambda width: [line((skill, MUTED))] if isinstance(skill, str) else about(skill, width))
 
     def status(self, view: View) -> str:
         rows = self.main.rows.items
@@ -163,8 +225,11 @@ class AgentPane(FleetPane):
         return self.agent
 
     def back(self) -> bool:
-        self.host.show_screen("fleet")
+        if not super().back():
+            self.host.show_screen("fleet")
         return True
 
     def opened(self, grid: Grid, key: str) -> None:
-        """A skill has no page of its own."""
+        """Give the words about the skill half of the screen."""
+        self.add_class("-opened")
+        self.host.draw_soon()
