@@ -523,8 +523,7 @@ PROFILES: Mapping[str, Profile] = {p.name: p for p in (_REFERENCE, _QUINN, _SELE
 
 
 def profile_agent(profile: str, name: str | None = None, **options: Any) -> Agent:
-    """An agent of that profile; ``options`` are those of ``Agent`` and win over the profile's. Raises ConfigError for
-    an unknown profile."""
+    """An agent of that profile; ``options`` are those of ``Agent`` and win over the profile's. Raises ConfigError."""
     known = PROFILES.get(profile)
     if known is None:
         raise ConfigError(f"unknown profile {profile!r}", hint=f"one of {', '.join(PROFILES)}")

@@ -132,8 +132,7 @@ class EarlyWebhooks:
         self._bytes: Counter[str] = Counter()
 
     async def keep(self, webhook: EarlyWebhook) -> None:
-        """Record a webhook until its request ends. Raises NotAccepting, without a record, if a limit is reached or the
-        storage refuses it."""
+        """Record a webhook until its request ends. Raises NotAccepting if a limit or the storage refuses it."""
         self._require_room(webhook)
         self._add(webhook)
         try:

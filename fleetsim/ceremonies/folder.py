@@ -148,9 +148,7 @@ def _said(error: ConfigError) -> str:
 
 
 def _in_force(files: Mapping[Path, _File], folder: Path, problems: list[FileProblem]) -> FolderContents:
-    """A project's file counts before the folder's, then the first of an id by name; limits are per owner and
-    overall (T-34).
-    """
+    """A project's file counts before the folder's, then the first by name; limits are per owner and overall (T-34)."""
     ceremonies: dict[str, Ceremony] = {}
     paths: dict[str, str] = {}
     values: dict[str, Mapping[str, Any]] = {}

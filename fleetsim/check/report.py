@@ -160,8 +160,7 @@ class Report:
         return replace(self, findings=tuple(findings))
 
     def word(self, *, strict: bool = False) -> str:
-        """The verdict in a word. It is INCOMPLETE, not PASSED, with a third of the rows untested, or one row
-        lost to a broken connection."""
+        """The verdict in a word: INCOMPLETE with a third of the rows untested, or one lost to a broken connection."""
         if self.nothing_tested:
             return "NOTHING TESTED"
         if not self.passed(strict=strict):

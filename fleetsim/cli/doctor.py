@@ -164,9 +164,7 @@ def _permissions(path: Path) -> Finding:
 
 
 async def _fleet(common: CommonOptions, findings: list[Finding], words: Mapping[str, HealthWord]) -> FleetConfig | None:
-    """agents.yaml and the ceremonies beside it. ``words``: the agents of the running hub, whose shell may have more
-    credentials.
-    """
+    """agents.yaml and its ceremonies. ``words``: the agents of the running hub, which may have more credentials."""
     from fleetsim.cli.ceremony_files import CeremonyRows, among_ceremonies, wrong_in
     from fleetsim.cli.hub_client import find_hub
     from fleetsim.fleet.config import load_fleet

@@ -172,9 +172,7 @@ class TrackDriver:
         return self.track.record.task, self._raw if self.event is None else None
 
     async def next(self) -> Task | None:
-        """The task after its next update; None once it has ended or asks. Raises FleetsimError if it cannot be followed
-        to its end.
-        """
+        """The task after its next update; None once it has ended or asks. Raises FleetsimError if it is lost."""
         while (track := self.track).outcome is None:
             if track.asking.question is not None:  # complete once its stream ends, or was read for a while since
                 self._question_until = min(self._question_until, self._loop.time() + QUESTION_S)

@@ -93,9 +93,7 @@ class AgentUrl:
         return tuple(dict.fromkeys(root + base + card for base in bases for card in CARD_PATHS))
 
     def require(self, url: str) -> None:
-        """Refuse an address of another origin: nothing of ours, the credential least of all, goes there. Raises
-        BlockedAddress.
-        """
+        """Raises BlockedAddress for another origin: nothing of ours, the credential least of all, goes there."""
         if origin_of(url) != self.origin:
             raise BlockedAddress(f"{self.where}: a call to another address than the configured one was refused")
 

@@ -136,9 +136,7 @@ def playback_line(playback: Playback) -> Text:
 
 
 def header(view: View, state: Text, title: str, width: int) -> Text:
-    """The fleet's name, the state of the feed, the clock and the counts; a narrow terminal shows the most important
-    ones.
-    """
+    """The fleet's name, the state of the feed, the clock and the counts; the most important ones if narrow."""
     c = view.counters
     wide = width >= FULL + 10
     clock = "%Y-%m-%d %H:%M:%SZ" if wide else "%H:%M:%SZ" if width >= 80 else "%H:%MZ"

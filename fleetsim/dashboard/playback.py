@@ -126,9 +126,7 @@ class Playback:
         self._goal_s = goal_s
 
     def second_of(self, text: str) -> float | None:
-        """The second of the run for ``14:00`` (its first occurrence), ``2h30m``, ``start`` or ``end``; None for other
-        text.
-        """
+        """The second of the run for ``14:00`` (the first one), ``2h30m``, ``start`` or ``end``; None for other text."""
         text = text.strip().lower()
         if text in {"start", "end"}:
             return 0.0 if text == "start" else RECORDED_S_MAX

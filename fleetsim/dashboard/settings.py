@@ -174,9 +174,7 @@ def _with_keys(file: SettingsFile, written: YamlDocument) -> tuple[Action, ...]:
 
 
 def conflicts(actions: Sequence[Action]) -> Iterator[tuple[str, Action, Action]]:
-    """Each key of two actions that one screen has both. The keys of a recording win, so they conflict only with
-    each other.
-    """
+    """Each key of two actions on one screen. The keys of a recording win, so they conflict only with each other."""
     for at, one in enumerate(actions):
         for other in actions[at + 1 :]:
             scopes = set(one.on), set(other.on)

@@ -267,9 +267,7 @@ class Layout:
 
 @lru_cache(maxsize=64)
 def layout(columns: tuple[Column, ...], width: int) -> Layout:
-    """Fit the columns into ``width`` cells: drop columns by priority, then share the free cells among the flexible
-    ones.
-    """
+    """Fit the columns into ``width`` cells: drop some by priority, then share the free cells among the flexible."""
     shown = list(enumerate(columns))
     cells = width - MARGIN - 1
     gap = 2 if cells >= sum(c.width for c in columns) + 2 * len(columns) + SPARE_CELLS else 1

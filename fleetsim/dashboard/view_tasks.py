@@ -52,9 +52,7 @@ class LiveText:
         self.gaps = False
 
     def add(self, artifact: str, text: str, append: bool, chars: int = 0) -> None:
-        """Add one chunk of an artifact; without ``append`` it replaces the artifact. ``chars`` is the whole length of
-        an excerpt.
-        """
+        """Add or, without ``append``, replace text of an artifact. ``chars`` is the whole length of an excerpt."""
         if append and artifact not in self.parts and _WHOLE in self.parts:
             self.parts[artifact] = self.parts.pop(_WHOLE)
             self._lengths[artifact] = self._lengths.pop(_WHOLE)

@@ -550,9 +550,7 @@ class Hub:
             self.members.rejoin_soon(why)
 
     def ledger_failed(self, error: LedgerBroken) -> None:
-        """The ledger is damaged or failed unexpectedly: accept no work, record no outcome, and let the owner stop the
-        hub.
-        """
+        """The ledger is damaged or failed: accept no work, record no outcome, and let the owner stop the hub."""
         log.critical("%s; the hub cannot record anything and stops. %s", error, error.hint)
         self.failure = error
         self.events.publish(StorageFailed(reason=str(error)))

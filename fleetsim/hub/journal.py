@@ -30,8 +30,7 @@ BATCH_MAX = 1_000
 
 
 class Journal:
-    """Follows an event log from ``after_seq`` on; leaving writes the rest. A shared ledger gives the events their
-    numbers."""
+    """Writes an event log from ``after_seq`` on, also while it closes. A shared ledger numbers the events."""
 
     def __init__(self, events: EventLog, ledger: Ledger, *, after_seq: int) -> None:
         self._ledger = ledger

@@ -233,9 +233,7 @@ class Metrics:
             self._cost(agent).inc(outcome.cost_usd)
 
     def ceremony(self, ceremony_id: str) -> str:
-        """The label of a ceremony: its id if it has a schedule. Ceremonies that fire once are ``other``, because they
-        are many.
-        """
+        """The id of a ceremony with a schedule; ceremonies that fire once are ``other``, because they are many."""
         return self._ceremonies(ceremony_id) if ceremony_id in self._scheduled else OTHER
 
     # ------------------------------------------------------------------ life

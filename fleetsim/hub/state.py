@@ -98,8 +98,7 @@ class StateDir:
         return self
 
     def _require_own(self) -> None:
-        """Raise ConfigError if others can write in the directory: they could write an announcement that would receive
-        the API key."""
+        """Raises ConfigError if others can write here: they could write an announcement that receives the API key."""
         try:
             folder = self.path.stat()
         except OSError:

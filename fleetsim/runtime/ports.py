@@ -190,8 +190,7 @@ class Transport(Protocol):
         """A transport that dials only addresses ``policy`` allows, checked on every connection."""
 
     def through(self, way: WayOut) -> Transport:
-        """A transport whose connections are made in this way. It keeps the address policy. Raises ConfigError if this
-        transport cannot do so."""
+        """A transport whose connections go this way, under the same address policy. Raises ConfigError if it cannot."""
 
     async def aclose(self) -> None:
         """Close every connection."""

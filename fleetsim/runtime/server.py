@@ -129,8 +129,7 @@ Listener: TypeAlias = socket.socket
 
 
 def listen(host: str, port: int) -> Listener:
-    """A listening socket, at which connections wait from now on; port 0 picks a free one. Raises ConfigError if the
-    address cannot be used."""
+    """A socket that listens from now on; port 0 picks a free one. Raises ConfigError if the address cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sets TCP_NODELAY only where the protocol number is given; without it every second answer on a
     # connection waits for the peer's delayed acknowledgement, 40 ms on Linux.

@@ -166,8 +166,7 @@ class WebhookSender:
 
 
 def check_secret(text: str | None) -> None:
-    """Raise BlockedAddress for a token, scheme or credential that a header cannot carry (RFC 9110 section 5.5), without
-    repeating it."""
+    """Raises BlockedAddress, without a secret, for one that a header cannot carry (RFC 9110 section 5.5)."""
     if text is not None and (len(text) > 4_096 or not _HEADER_TEXT.fullmatch(text)):
         raise BlockedAddress("the webhook's token or credentials cannot be sent in a header")
 

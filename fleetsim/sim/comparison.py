@@ -39,8 +39,7 @@ Sample = list[float]
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A figure. ``of`` takes what it is measured on from a skill's outcomes and all that was seen; ``quantile`` is None
-    for the mean."""
+    """A figure of what ``of`` takes from a skill's outcomes and all that was seen; without ``quantile``, the mean."""
 
     name: str
     unit: Unit

@@ -84,9 +84,7 @@ def _observed(
 
 
 async def of_ledger(path: Path, *, since: datetime) -> Observed:
-    """Observations from a hub's ledger: the requests since a moment. Raises ConfigError if the file is no ledger that
-    can be read.
-    """
+    """The requests in a hub's ledger since a moment. Raises ConfigError if it is no ledger that can be read."""
     async with read_ledger(path) as ledger:
         outcomes = await ledger.outcomes(since=since, limit=OUTCOMES_MAX)
         notes = await ledger.request_notes(since=since, limit=OUTCOMES_MAX)

@@ -78,8 +78,7 @@ class MemoryNetwork:
             self._own.start(mount.start_quietly(self.spec_version), name=f"start {at}")
 
     def balance(self, origin: str, choose: Callable[[], str]) -> None:
-        """Pass each request for ``origin`` on to the application at the origin that ``choose`` returns, or to none if
-        that raises Unreachable."""
+        """Send requests for ``origin`` to the origin that ``choose`` returns, or to none if it raises Unreachable."""
         self._balanced[origin_of(origin)] = choose
 
     async def unmount(self, origin: str) -> None:

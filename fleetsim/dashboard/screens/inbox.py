@@ -100,9 +100,7 @@ def title(question: QuestionRow) -> str:
 def reading(
     question: QuestionRow, detail: TaskDetail | None, now: datetime, width: int, wide: bool, *, source: bool = False
 ) -> list[Text]:
-    """The moments of asking and expiry, the conversation before, and the question; on a small screen the question
-    first.
-    """
+    """The moments of asking and expiry, the conversation before, the question; if small, the question first."""
     began, ago = "began " if question.veto else "asked ", f", {since(question.asked_at, now)} ago"
     pieces = [line((began, MUTED), f"{question.asked_at:%H:%M:%S}Z", (ago, MUTED))]
     if question.checkpoint > 1:
