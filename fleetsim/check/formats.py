@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 import textwrap
@@ -14,23 +12,14 @@ from fleetsim.check.evidence import Verdict
 from fleetsim.check.listener import LISTEN
 from fleetsim.check.report import Finding, Report
 from fleetsim.check.requirement import Requirement, Severity
-from fleetsim.model.problems import Problem, sarif, workflow_commands
+from fleetsim.model.problems import Problem, html_page, sarif, workflow_commands
 from fleetsim.model.text import escape, html_text, neutralise, one_line, xml_text
 
 _STYLE = """
-:root{color-scheme:light dark;--bad:#b3261e;--warn:#8a5a00;--good:#1b6e3c;--dim:#666}
-@media(prefers-color-scheme:dark){:root{--bad:#ff8a80;--warn:#ffca66;--good:#7fd8a0;--dim:#aaa}}
-body{font:16px/1.45 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem}
-h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
-.verdict{font-size:1.25rem;font-weight:700}.pass{color:var(--good)}.fail{color:var(--bad)}.warn{color:var(--warn)}
-.dim{color:var(--dim)}dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem}dd{margin:0}
-table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid #8884;
-vertical-align:top}td.n,th.n{text-align:right}pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#8881;
-padding:.75rem;font-size:.82rem}details{margin:.4rem 0}article{border-left:4px solid var(--bad);padding-left:1rem;
-margin:1.2rem 0}article.SHOULD{border-color:var(--warn)}article.MAY{border-color:var(--dim)}
+details{margin:.4rem 0}article{border-left:4px solid var(--bad);padding-left:1rem;margin:1.2rem 0}
+article.SHOULD{border-color:var(--warn)}article.MAY{border-color:var(--dim)}
 @media print{details>*{display:block}}
 """
-_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 
 
 def as_json(report: Report) -> str:
@@ -123,19 +112,10 @@ def _md(text: str) -> str:
 
 
 def html(report: Report) -> str:
-    """The report as one page that stands for itself: no script, no file beside it, nothing fetched."""
-    return "\n".join(_html_page(report)) + "\n"
+    return html_page(f"fleetsim check: {report.agent}", _STYLE, _html_body(report))
 
 
-def _html_page(report: Report) -> Iterator[str]:
-    yield "<!doctype html>"
-    yield '<html lang="en"><head><meta charset="utf-8">'
-    policy = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'"
-    yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>fleetsim check: {html_text(report.agent)}</title>"
-    yield f"<style>{_STYLE}</style></head><body><main>"
-    yield f"<h1>fleetsim check: {html_text(report.agent)}</h1>"
+def _html_body(report: Report) -> Iterator[str]:
     look = {"PASSED": "pass", "INCOMPLETE": "warn"}.get(report.word(), "fail")
     yield f'<p class="verdict {look}">{html_text(report.verdict_line())}</p>'
     endpoints = ", ".join(f"{url} (A2A {name})" for name, url in report.endpoints.items())
@@ -189,7 +169,6 @@ def _html_page(report: Report) -> Iterator[str]:
     yield from _html_table("Not tested, row by row", report.of(Verdict.NOT_TESTED))
     yield from _html_table("Not applicable", report.of(Verdict.NOT_APPLICABLE))
     yield from _html_table("Passed", report.of(Verdict.PASS))
-    yield "</main></body></html>"
 
 
 def _html_table(title: str, findings: tuple[Finding, ...] | list[Finding]) -> Iterator[str]:

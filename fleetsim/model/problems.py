@@ -1,14 +1,16 @@
-"""Problems in a report for a code host: SARIF 2.1.0, and the workflow commands of GitHub."""
+"""Forms of a report: an HTML page and, for a code host, SARIF 2.1.0 and the workflow commands of GitHub."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote
 
-from fleetsim.model.text import escape, neutralise, one_line
+from fleetsim.model.text import escape, html_text, neutralise, one_line
 
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
 TEXT_CHARS_MAX = 4_000
@@ -97,3 +99,30 @@ def _data(text: str) -> str:
 
 def _property(text: str) -> str:
     return _data(one_line(text, 1_000)).replace(":", "%3A").replace(",", "%2C")
+
+
+STYLE = """
+:root{color-scheme:light dark;--bad:#b3261e;--warn:#8a5a00;--good:#1b6e3c;--dim:#666}
+@media(prefers-color-scheme:dark){:root{--bad:#ff8a80;--warn:#ffca66;--good:#7fd8a0;--dim:#aaa}}
+body{font:16px/1.45 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin:2rem 0 .3rem}.verdict{font-size:1.25rem;font-weight:700}
+.pass,.holds{color:var(--good)}.fail,.broken{color:var(--bad)}.warn{color:var(--warn)}.dim{color:var(--dim)}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem}dd{margin:0;overflow-wrap:anywhere}
+table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid #8884;
+vertical-align:top}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#8881;padding:.75rem;font-size:.82rem;margin:.3rem 0}
+"""
+
+
+def html_page(title: str, style: str, body: Iterable[str]) -> str:
+    """A page that stands for itself: no script, no file beside it, nothing fetched. ``body`` is lines of HTML."""
+    digest = base64.b64encode(hashlib.sha256((STYLE + style).encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    head = (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{html_text(title)}</title><style>{STYLE}{style}</style></head><body><main>",
+        f"<h1>{html_text(title)}</h1>",
+    )
+    return "\n".join((*head, *body, "</main></body></html>")) + "\n"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,7 +10,7 @@ from heapq import nlargest
 
 from fleetsim import __version__
 from fleetsim.health.figures import FLEET, METRICS, SHARES, Expectation, Unit, shown
-from fleetsim.model.problems import Problem, sarif, workflow_commands
+from fleetsim.model.problems import Problem, html_page, sarif, workflow_commands
 from fleetsim.model.spans import in_words
 from fleetsim.model.text import escape, html_text, one_line, xml_text
 from fleetsim.model.work import Outcome, OutcomeKind
@@ -24,22 +22,7 @@ from fleetsim.sim.load import LoadMetrics
 from fleetsim.sim.report import RequestEnding, Result, SimulationReport
 
 AGENTS_MAX = 40
-_STYLE = (
-    """
-:root{color-scheme:light dark;--bad:#b3261e;--good:#1b6e3c;--dim:#666}
-@media(prefers-color-scheme:dark){:root{--bad:#ff8a80;--good:#7fd8a0;--dim:#aaa}}
-body{font:16px/1.45 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem}
-h1{font-size:1.5rem}h2{font-size:1.15rem;margin:2rem 0 .3rem}
-.verdict{font-size:1.25rem;font-weight:700}.holds{color:var(--good)}.broken{color:var(--bad)}.dim{color:var(--dim)}
-dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem}dd{margin:0;overflow-wrap:anywhere}
-table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid #8884;
-vertical-align:top}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
-pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#8881;padding:.75rem;font-size:.82rem;margin:.3rem 0}
-.rules{margin:.6rem 0}.wide{overflow-x:auto}summary{cursor:pointer}
-"""
-    + charts.STYLE
-)
-_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_STYLE = ".rules{margin:.6rem 0}.wide{overflow-x:auto}summary{cursor:pointer}" + charts.STYLE
 
 
 def as_json(report: SimulationReport) -> str:
@@ -98,18 +81,11 @@ def _again(report: SimulationReport) -> str:
 
 
 def html(report: SimulationReport) -> str:
-    """The report as one page that stands for itself: no script, no file beside it, nothing fetched."""
-    return "\n".join(_page(report, timeline_of(report.run))) + "\n"
+    title = f"fleetsim sim: {report.scenario}, seed {report.seed}"
+    return html_page(title, _STYLE, _body(report, timeline_of(report.run)))
 
 
-def _page(report: SimulationReport, timeline: Timeline) -> Iterator[str]:
-    title = html_text(f"fleetsim sim: {report.scenario}, seed {report.seed}")
-    policy = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'"
-    yield "<!doctype html>"
-    yield '<html lang="en"><head><meta charset="utf-8">'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{title}</title><style>{_STYLE}</style></head><body><main><h1>{title}</h1>"
+def _body(report: SimulationReport, timeline: Timeline) -> Iterator[str]:
     look = "holds" if report.result is Result.OK else "broken"
     yield f'<p class="verdict {look}">{html_text(RESULTS[report.result].capitalize())}</p>'
     yield from (f'<p class="broken">{html_text(problem)}</p>' for problem in report.problems)
@@ -157,7 +133,6 @@ def _page(report: SimulationReport, timeline: Timeline) -> Iterator[str]:
         yield from _figures("Load", load_rows(report.load))
         yield from (f'<p class="dim">{html_text(line)}</p>' for line in load_lines(report.load))
     yield from _about(report, timeline)
-    yield "</main></body></html>"
 
 
 def _expectations(report: SimulationReport) -> Iterator[str]:
