@@ -170,12 +170,8 @@ class Scheduler:
         return self._folder.contents.problems
 
     async def run_now(self, ceremony_id: str) -> str:
-        """Fire a ceremony outside its schedule and return the run's id.
-
-        Raises:
-            UnknownTarget: the ceremony is unknown or disabled, or no agent can do its work.
-            CeremonyBusy: its run before is still going and may not overlap.
-            NotAccepting: the ledger cannot record it.
+        """Fire a ceremony outside its schedule and return the run's id. Raises UnknownTarget, CeremonyBusy while its
+        run before may not overlap, and NotAccepting.
         """
         entry = self._entries.get(ceremony_id)
         if entry is None:

@@ -206,12 +206,8 @@ def interfaces(card: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 async def discover(target: Target, runtime: Runtime, options: Options, listener: Listener | None) -> AgentUnderTest:
-    """Fetch the card and find out what can be probed.
-
-    Raises:
-        ConfigError: the address is none, or the card lacks one of the options' mutating skills.
-        Unreachable: nobody answers there.
-        AuthRefused: the card and the endpoint are both closed to the given credentials.
+    """Fetch the card and find out what can be probed. Raises ConfigError for a wrong address or mutating skill,
+    Unreachable, and AuthRefused if both card and endpoint are closed to the credentials.
     """
     agent = AgentUnderTest(target=target, runtime=runtime, options=options, listener=listener)
     await _read_cards(agent)

@@ -200,11 +200,8 @@ async def check_app_process(
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda _text: None,
 ) -> Report:
-    """Run an agent and check it. ``target`` has paths instead of addresses. ``say`` is called with each stage.
-
-    Raises:
-        ConfigError: the agent cannot be run; with its output and the next step.
-        Unreachable, AuthRefused: it cannot be met (see ``discover``).
+    """Run an agent and check it. ``target`` has paths instead of addresses. ``say`` is called with each stage. Raises
+    ConfigError, with its output and the next step, if the agent cannot be run; else as ``discover``.
     """
     options = options or Options()
     say(f"starting {spec.app}")

@@ -62,12 +62,7 @@ async def run_check(
     requirements: Iterable[Requirement] | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Test an agent against the checklist.
-
-    Raises:
-        ConfigError: the profile or the SDK is unknown.
-        ConfigError, Unreachable, AuthRefused: the agent cannot be reached (see ``discover``).
-    """
+    """Test an agent against the checklist. Raises ConfigError for an unknown profile or SDK; else as ``discover``."""
     options = options or Options()
     if options.profile and options.profile not in PROFILES:
         raise ConfigError(f"unknown profile {one_line(options.profile, 40)!r}", hint=f"one of: {', '.join(PROFILES)}")

@@ -294,11 +294,7 @@ async def _attached(
     common: CommonOptions, url: str | None, *, key_env: str | None, way: WayOut
 ) -> AsyncIterator[tuple[Runtime, Callable[[], HubClient | None], HubClient, KeyIdentity]]:
     """The hub at ``url``, or the hub of the state folder: what connects to it again, its client, and its ``/whoami``.
-
-    Raises:
-        ConfigError: the variable is not set.
-        AuthRefused: the hub refuses its key.
-        Unreachable: there is no hub.
+    Raises ConfigError without the variable, AuthRefused, and Unreachable.
     """
     from fleetsim.cli.hub_client import connect, find_hub
     from fleetsim.runtime.real import running_runtime

@@ -51,11 +51,8 @@ ASK = "ask the person who configured this MCP server for the key of an agent"
 async def require_agents(hub: HubClient, *, admin: bool, hint: str = ASK) -> str | None:
     """The agent whose key the client has; with ``admin`` None stands for the hub's own.
 
-    Without another ``hint`` the error is for a model, which must not look for the hub's own key.
-
-    Raises:
-        ConfigError: it is the hub's own key, without ``admin``.
-        FleetsimError: as ``HubClient``.
+    Without another ``hint`` the error is for a model, which must not look for the hub's own key. Raises ConfigError for
+    that key, unless ``admin``; else as ``HubClient``.
     """
     agent = await hub.whoami()
     if agent is None and not admin:

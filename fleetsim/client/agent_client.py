@@ -417,11 +417,9 @@ class AgentClient:
         ``task_id`` and ``context_id`` continue a task or conversation. ``timeout_s`` is for all of it, the card and the
         first reply included: some agents reply when the work is done. The task is left as it is then. ``answers`` is
         the task as it asked: an agent that shows the same question still, because it has not moved yet, is waited for.
-        A refusal that names ``push`` is sent once more without it, with a line in ``warnings``.
-
-        Raises:
-            LimitReached: the files, data and metadata are more than one message may carry; nothing was sent.
-            TimedOut: no answer, or still at work after ``timeout_s``; the message names the task.
+        A refusal that names ``push`` is sent once more without it, with a line in ``warnings``. Raises LimitReached if
+        the files, data and metadata are more than one message may carry (nothing was sent), and TimedOut, which names
+        the task.
         """
         outgoing = OutgoingMessage(
             text=text, parts=parts, task_id=task_id, context_id=context_id, metadata=metadata or {}, push=push

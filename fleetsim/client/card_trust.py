@@ -40,11 +40,8 @@ class CardTrust:
     signers: tuple[str, ...] = ()
 
     async def read(self, value: Any, url: str, runtime: Runtime, limits: Limits) -> AgentCard:
-        """The card in ``value``, of the agent at ``url``: only the part that a verified signature covers.
-
-        Raises:
-            WireError: it is not a card.
-            CardNotTrusted: it has no verified signature, and one is required.
+        """The card in ``value``, of the agent at ``url``: only the part that a verified signature covers. Raises
+        WireError if it is no card, and CardNotTrusted without a required signature.
         """
         card = read_card(value)
         covered, proof = await self.prove(value, url, runtime, limits)

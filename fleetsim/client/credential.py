@@ -214,12 +214,8 @@ class AgentCredentials:
         return twin
 
     async def sign(self, runtime: Runtime, request: Request) -> Request:
-        """The request with every credential; nothing that it already has overrides one.
-
-        Raises:
-            ConfigError: a secret is missing or unusable, or an OAuth2 endpoint is not what it is configured as.
-            AuthRefused: the token endpoint refused the client.
-            Unreachable: no token could be had now.
+        """The request with every credential; nothing that it already has overrides one. Raises ConfigError if a secret
+        or OAuth2 endpoint is missing or wrong, AuthRefused, and Unreachable if no token can be had now.
         """
         WAITS_FOR.set("")
         if not self.credentials:

@@ -86,11 +86,8 @@ class FollowedRequest(ABC, AsyncIterator[Task]):
     """One request, followed until its task ends or waits for somebody who does not answer.
 
     Iterating yields the task as folded so far, after each event of a stream and each poll. ``event`` is the last event,
-    None after a poll; ``sent``: the message may have left. ``aclose`` ends it early; the task continues.
-
-    Raises:
-        TimedOut: no end by the deadline. The task is left as it is.
-        FleetsimError: as the client's calls.
+    None after a poll; ``sent``: the message may have left. ``aclose`` ends it early; the task continues. Raises
+    TimedOut at the deadline (the task is left as it is), and the errors of the client's calls.
     """
 
     task: Task | None = None

@@ -233,12 +233,7 @@ class FrameReader:
         self._alike: ArtifactUpdate | None = None
 
     def read(self, data: str) -> TaskEvent:
-        """One frame's event.
-
-        Raises:
-            WireError: no event, or one that answers another request.
-            RpcError: an error frame.
-        """
+        """One event. Raises WireError for no event or one of another request, RpcError for an error frame."""
         if self._alike is not None and (text := self._only_text(data)) is not None:
             return _with_text(self._alike, text)
         event = read_frame(data, self._asked)

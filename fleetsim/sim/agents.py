@@ -65,11 +65,9 @@ class Plan:
 
 @dataclass(slots=True, kw_only=True)
 class AgentTask:
-    """One task as its agent has it. ``ended`` is the terminal state in the agent's store, empty until then.
-
-    ``life`` counts how often the agent was killed before. A task whose agent is killed gets the state "killed"; a task
-    that is open when the run is over gets "open". ``answers`` are the texts that the skill got, in order; ``text`` is
-    all that the skill sent.
+    """One task as its agent has it. ``ended`` is its terminal state, "killed" with its agent, "open" at the end of the
+    run, and empty until then. ``life`` counts how often the agent was killed before. ``answers`` are the texts that the
+    skill got, in order; ``text`` is all that it sent.
     """
 
     agent: str

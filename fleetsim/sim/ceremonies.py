@@ -65,9 +65,8 @@ def problems_of(contents: FolderContents, say: Judge) -> tuple[str, ...]:
 
 
 def due_in(ceremonies: Iterable[Ceremony], begins: datetime, ends: datetime) -> dict[str, int]:
-    """How many slots each enabled ceremony has after ``begins`` and until ``ends``, by id.
-
-    Counts the slots in the files alone. Raises ConfigError if there are more than can be played.
+    """How many slots the file of each enabled ceremony has after ``begins`` and until ``ends``, by id. Raises
+    ConfigError if there are more than can be played.
     """
     fires: dict[str, int] = {}
     for ceremony in ceremonies:

@@ -161,10 +161,7 @@ def steps(axis: Axis, points: Sequence[tuple[float, float]], label: str, money: 
 
 
 def latencies(axis: Axis, name: str, points: Sequence[LatencyPoint], highest: float = 0.0) -> Iterator[str]:
-    """A p50 and p95 in each part of the run; a part without an end breaks the line.
-
-    ``highest`` is the top of the scale in seconds, if charts share one.
-    """
+    """A p50 and p95 in each part of the run. ``highest`` is the top of the scale in seconds, if charts share one."""
     height = 64.0
     highest = highest or max((point.p95 for point in points), default=0.0) or 1.0
 

@@ -38,10 +38,8 @@ class ClusterLost(FleetsimError):
 
 
 class ClusterClient(Executor):
-    """A connection to the cluster at ``address``. ``submit`` takes functions that return a SeedRun.
-
-    Dask plays a seed again when its worker is lost before the client has the result. A seed has one future, so it has
-    one result. A future that cannot have a result raises ClusterLost.
+    """A connection to a cluster. ``submit`` takes functions that return a SeedRun. Dask plays a seed again when its
+    worker is lost before the client has the result.
     """
 
     def __init__(self, client: Client) -> None:
@@ -79,13 +77,8 @@ class _Handed:
 
 
 def result_of(future: Any, timeout_s: float | None = None) -> Any:
-    """The result of a future of Dask.
-
-    Raises:
-        TimeoutError: there was none within ``timeout_s``.
-        ClusterLost: the scheduler was lost, or a task was given up.
-        ConfigError: a worker has no fleetsim.
-        Exception: the error of the task.
+    """The result of a future of Dask. Raises TimeoutError, ClusterLost if the scheduler or the task was given up,
+    ConfigError if a worker has no fleetsim, and the error of the task.
     """
     from distributed import CancelledError, KilledWorker
 
@@ -104,11 +97,8 @@ def result_of(future: Any, timeout_s: float | None = None) -> Any:
 def cluster(address: str) -> Iterator[ClusterClient]:
     """Connects to a scheduler. At the end it forgets what it has not played.
 
-    ``tls://`` takes the certificates from Dask's own settings.
-
-    Raises:
-        ConfigError: distributed is not installed, the address is wrong, or a worker has another fleetsim.
-        Unreachable: nothing answers as a scheduler at the address, or the scheduler has no workers.
+    ``tls://`` takes the certificates from Dask's own settings. Raises ConfigError without distributed, for a wrong
+    address or another fleetsim there, and Unreachable without a scheduler or workers.
     """
     place = _ADDRESS.fullmatch(address)
     if place is None:

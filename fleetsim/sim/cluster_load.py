@@ -81,11 +81,8 @@ def play_parts(
     """Plays a part on every worker and reports on all parts together. The first worker has the ceremonies.
 
     A worker that is lost is named in the report: its traffic cannot be sent again at its time. The first two Ctrl-C end
-    traffic and waiting, as on one machine.
-
-    Raises:
-        FleetsimError: a worker failed, for example because it cannot reach an agent.
-        ClusterLost: the scheduler or all workers were lost.
+    traffic and waiting, as on one machine. Raises FleetsimError if a worker failed, and ClusterLost if the scheduler or
+    all workers were lost.
     """
     from distributed import CancelledError, wait
 

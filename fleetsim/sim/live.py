@@ -113,9 +113,7 @@ def _problems(scenario: Scenario, written: YamlDocument, rate: ClockRate) -> Ite
 
 class LiveSimulation(ScenarioRun):
     """One run of a scenario in real time; ``play`` is all of it. ``folder`` is an empty one, for the hub's files.
-
-    ``entries`` are real agents as agents.yaml has them: they stand for all of the scenario's. On the clock ``real`` a
-    scenario that does not say when it starts starts now.
+    ``entries`` are real agents of agents.yaml, which stand for all of the scenario's.
     """
 
     def __init__(
@@ -356,13 +354,9 @@ def played(
 
     At a ``rate`` that is not virtual, the hub is on real sockets, and what is under way at the end of the traffic has
     ``settle_s`` of the machine's seconds to end; ``entries`` are then real agents, in place of the scenario's. On
-    virtual time only the disabled ones count.
-    ``command`` is what plays it again, unless that is ``fleetsim sim`` of the ``source``. One on virtual time may be
-    played ``twice``: both must be the same. ``part`` is of a run in real time.
-
-    Raises:
-        ConfigError: ``record`` cannot be written.
-        Unreachable: a real agent is not there.
+    virtual time only the disabled ones count. ``command`` is what plays it again, unless that is ``fleetsim sim`` of
+    the ``source``. One on virtual time may be played ``twice``: both must be the same. ``part`` is of a run in real
+    time. Raises ConfigError if ``record`` cannot be written, and Unreachable if a real agent is not there.
     """
     began, began_cpu = time.perf_counter(), time.process_time()
     try:

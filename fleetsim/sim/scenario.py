@@ -358,9 +358,8 @@ def ceremonies_of(scenario: Scenario, written: YamlDocument, folder: Path) -> di
 
 
 def folder_files(folder: Path) -> dict[str, bytes]:
-    """The files that a hub reads with this folder of ceremonies, by name as seen from it; those of projects too.
-
-    Raises ConfigError if the folder is missing.
+    """The files that a hub reads with this folder, those of projects too, by name as seen from it. Raises ConfigError
+    if the folder is missing.
     """
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}", hint="--folder DIR says where ceremonies are")

@@ -35,9 +35,8 @@ AGAIN_EVERY = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedRun:
-    """The result of one seed. ``times`` and ``hits`` are by kind of trouble, ``cases`` by number of the invariant.
-
-    ``worker`` is who played it on a cluster, and ``wall_s`` how long that took there. Two runs of a seed are equal.
+    """The result of one seed. ``times`` and ``hits`` are by kind of trouble, ``cases`` by number of the invariant;
+    ``worker`` and ``wall_s`` are of a cluster. Two runs of a seed are equal.
     """
 
     seed: int
@@ -55,10 +54,8 @@ class SeedRun:
 
 
 def run_seed(text: bytes | None, source: str, ceremonies: Mapping[str, bytes], seed: int) -> SeedRun:
-    """Play one seed. Plain values in and out, so that any process can do it.
-
-    ``ceremonies`` are the files of its folder, by name, if it has one. Without a ``text`` the seed draws the whole
-    scenario. Raises ConfigError for a wrong text.
+    """Play one seed, in any process. ``ceremonies`` are the files of its folder by name. Without a ``text`` the seed
+    draws the whole scenario. Raises ConfigError for a wrong text.
     """
     if text is None:
         text, ceremonies = generated(seed)
@@ -91,9 +88,8 @@ def run_seeds(
     seeds: int,
     jobs: int = 1,
 ) -> Generator[SeedRun, None, None]:
-    """The results of the seeds from ``first`` on, in their order, so that the first violation is always the same.
-
-    At most ``jobs`` times ``AHEAD`` seeds are submitted at once; when the caller stops, the rest is canceled.
+    """The results of the seeds from ``first`` on, in their order, so that the first violation is always the same. When
+    the caller stops, the rest is canceled.
     """
     wanted = iter(range(first, first + seeds))
     handed = deque(

@@ -124,8 +124,8 @@ class _Fenced(BorrowedStorage):
 
 
 class MemberLedger(SqliteLedger, SharedLedger):
-    """One hub's way to a SharedStore. ``cut``: the database does not answer. ``appended`` is called with the events
-    that this hub wrote to the journal; ``before`` and ``then`` run within the next write.
+    """One hub's way to a SharedStore. ``cut``: the database does not answer. ``appended`` gets the events that this hub
+    wrote to the journal; ``before`` and ``then`` run within the next write.
     """
 
     def __init__(self, store: SharedStore, storage: Storage, limits: LedgerLimits, *, name: str, clock: Clock) -> None:

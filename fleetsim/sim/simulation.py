@@ -429,10 +429,8 @@ def play(
     *,
     entries: Sequence[AgentEntry] = (),
 ) -> None:
-    """Plays a scenario on virtual time, and writes all of it to ``recorder``.
-
-    A failure in the background, or a run in which all workers wait for ever, becomes a line in the recording. The
-    invariants decide about it.
+    """Plays a scenario on virtual time into ``recorder``. A failure in the background, or a run in which all workers
+    wait for ever, becomes a line about which the invariants decide.
     """
     simulation = Simulation(scenario, recorder, ceremonies or {}, entries)
     seconds = 0.0

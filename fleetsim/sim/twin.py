@@ -244,11 +244,9 @@ def _worked_s(outcomes: Sequence[Outcome], asked: Mapping[str, int], poll_interv
 
 
 def distribution(amounts: Sequence[float]) -> Distribution:
-    """The shortest form that tells what was seen.
-
-    One amount, if all lie within 1 % of their middle. A log-normal law by its p50 and p95, if there are 20 amounts or
-    more and they stray from it no further than a sample of it would (Kolmogorov and Smirnov, 95 %). Else quantiles:
-    as few as keep the mean within 2 %.
+    """One amount, if all lie within 1 % of their middle. A log-normal law, if there are 20 amounts or more and they
+    stray no further than a sample of it would (Kolmogorov and Smirnov, 95 %). Else quantiles: as few as keep the mean
+    within 2 %.
     """
     ordered = sorted(amounts)
     middle = between(ordered, 0.5) if len(ordered) > 1 else ordered[0]
@@ -357,9 +355,8 @@ def _exposure(seen: Observed) -> dict[int, float]:
 
 
 def _curve(moments: Sequence[datetime], seen: Observed) -> tuple[float, ...] | None:
-    """24 weights, one an hour from midnight, UTC, of a mean of 1; None if the hours differ no more than chance has it.
-
-    By chance the counts of hours vary as those within hours do: more, the more come at once.
+    """24 weights of a mean of 1, one an hour from midnight, UTC; None if the hours differ no more than by chance: as
+    counts within hours do, which is more, the more come at once.
     """
     counts, exposure = Counter(moment.hour for moment in moments), _exposure(seen)
     rates = [counts[hour] / exposure[hour] if exposure[hour] else 0.0 for hour in range(24)]
@@ -372,9 +369,8 @@ def _curve(moments: Sequence[datetime], seen: Observed) -> tuple[float, ...] | N
 
 
 def _dispersion(at_s: Sequence[float], seen: Observed, curve: Sequence[float] | None) -> float:
-    """How many requests come at once, by the variance of counts over their mean; 0 if it may be chance, which has 1.
-
-    Counted in windows of about five requests, against what the curve lets expect of each.
+    """How many requests come at once: the variance of counts in windows of about five requests over the mean that the
+    curve lets expect. 0 if it may be chance, which has 1.
     """
     windows = max(5, len(at_s) // 5)
     width = max(seen.seconds, 1.0) / windows

@@ -272,11 +272,8 @@ def run(
     shuffle: bool = False,
     strict: bool = True,
 ) -> T:
-    """Run ``main()`` to its end on a fresh ``VirtualLoop`` and return its result.
-
-    Raises:
-        Deadlock: every worker waits, and no timer or callback can wake one.
-        LeftOver: workers that ``main`` started still run (``strict``), or no code retrieved the error of one.
+    """Run ``main()`` to its end on a fresh ``VirtualLoop`` and return its result. Raises Deadlock if every worker waits
+    and nothing can wake one, and LeftOver if workers still run (``strict``) or failed unseen.
     """
     with own_garbage():
         return _run(

@@ -121,12 +121,9 @@ def details(problem: RpcError) -> list[Any]:
 def read_response(data: Any, *, expect_id: RequestId, dialect_name: str | None = None) -> Any:
     """The result of an answer already parsed; an answer with neither result nor error counts as null.
 
-    The ``jsonrpc`` member is not looked for: 0.1 streams leave it out. Ids are compared as text, since
-    some peers change the type.
-
-    Raises:
-        WireError: no JSON-RPC answer, or the answer to another request.
-        RpcError: the agent's error, as the class of its code; unknown codes keep theirs in ``wire_code``.
+    The ``jsonrpc`` member is not looked for: 0.1 streams leave it out. Ids are compared as text, since some peers
+    change the type. Raises WireError for no answer or that of another request, and RpcError as the class of its code;
+    unknown codes keep theirs in ``wire_code``.
     """
     if not isinstance(data, (dict, Mapping)):  # dictionaries first, as in ``reading.mapping``
         raise WireError("JSON-RPC answer must be an object")
