@@ -141,10 +141,7 @@ class AgentUnderTest:
         headers: Mapping[str, str] | None = None,
         credentials: Mapping[str, str] | None = None,
     ) -> Exchange:
-        """One request and its answer; whatever goes wrong below HTTP is in ``problem``, never raised.
-
-        Raises NotPassed (not tested) as ``opened``.
-        """
+        """One request and its answer; ``problem`` has an error below HTTP. Raises NotPassed as ``opened``."""
         exchange = self.opened(method, url, body, headers, credentials)
         limits = Limits(total_s=self.options.reply_s, body_bytes_max=BODY_BYTES_MAX)
         request = Request(method=method, url=exchange.url, headers=exchange.sent_headers, body=body, limits=limits)
@@ -268,10 +265,7 @@ async def _refusal(agent: AgentUnderTest, dialect: str) -> Exchange | None:
 
 
 async def _find_spelling(agent: AgentUnderTest) -> None:
-    """Probe with 0.3's other objects over HTTP+JSON if the agent refuses those of the SDKs alone (decision 50).
-
-    The message names a task that does not exist, so no work begins.
-    """
+    """Probe with 0.3's other objects over HTTP+JSON if those of the SDKs are refused (decision 50); no work begins."""
     for name in agent.dialects:
         url = agent.endpoint(name)
         other = respelled(Choice(dialect_name=name, url=url))
@@ -514,11 +508,7 @@ def _id_of(item: Any) -> Any:
 
 @contextmanager
 def capturing_logs(log: AgentLog, *names: str) -> Iterator[None]:
-    """Write records of INFO and above from these loggers and their children into ``log`` while the context is open.
-
-    The empty name is every logger. The agent's own handlers do not matter; a logger that it has disabled is left
-    out.
-    """
+    """Write INFO and above from these enabled loggers and their children into ``log``; the empty name is every one."""
 
     def keep(record: logging.LogRecord) -> None:
         if record.levelno >= logging.INFO and any(

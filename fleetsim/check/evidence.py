@@ -213,10 +213,7 @@ class Exchange:
 
     @property
     def own_form(self) -> bool:
-        """Whether HTTP 4xx or 501 came with a JSON object that names no code: a refusal in the agent's own form.
-
-        401, 408 and 429 refuse the caller or the moment, not the request.
-        """
+        """Whether 4xx or 501 came with JSON without a code; 401, 408 and 429 refuse the caller or the moment."""
         status = self.status or 0
         if not (status == 501 or 400 <= status < 500) or status in {401, 408, 429} or not isinstance(self.value, dict):
             return False

@@ -248,10 +248,7 @@ class Session:
     async def stream(
         self, operation: Operation | str, params: Any, *, request_id: Any = _UNSAID
     ) -> AsyncIterator[Stream]:
-        """Open a stream; leaving it drops the connection.
-
-        An agent that knows streams by their old name alone is asked by that name from then on (M-02 and M-03 tell).
-        """
+        """Open a stream; leaving it drops the connection. An agent with the old name alone is asked by it (M-02)."""
         first_s = self.options.reply_s if operation is Operation.STREAM else 0.0
         request = self._request(operation, params, request_id)
         async with self.reading(*request, call=(operation, params), first_s=first_s) as stream:

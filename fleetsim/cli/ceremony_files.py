@@ -39,10 +39,7 @@ class CeremonyRows(HubAnswer, frozen=True, kw_only=True):
 
 
 class CeremonySource(Protocol):
-    """Ceremonies as the verbs read and change them: those of the running hub, or those of a folder.
-
-    Rows are those of ``GET /api/ceremonies``.
-    """
+    """Ceremonies of the running hub or a folder, as rows of ``GET /api/ceremonies``, for verbs to read and change."""
 
     async def listing(self) -> CeremonyRows:
         """Every ceremony (``ceremonies``), and every file that is wrong (``errors``)."""

@@ -122,10 +122,7 @@ class _OwnersLog(RotatingFileHandler):
 
 @contextmanager
 def logging_to(path: Path) -> Iterator[None]:
-    """Send the log to a file while the screen is drawn, so that no line lands in the middle of it.
-
-    A full file becomes ``NAME.1``, which replaces the one before.
-    """
+    """Send the log to a file while the screen is drawn. A full file becomes ``NAME.1``, in place of the one before."""
     root = logging.getLogger()
     before = root.handlers[:]
     handler = _OwnersLog(path, maxBytes=LOG_BYTES_MAX, backupCount=1, encoding="utf-8")

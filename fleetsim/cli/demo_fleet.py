@@ -175,10 +175,7 @@ async def _visit(hub: Hub, *, forever: bool) -> None:
 
 
 async def watch(common: CommonOptions, hub: Hub, home: Path, *, deadline_s: float) -> list[str]:
-    """Wait until all there is to see was seen, answering one question as a second process would.
-
-    Returns what is missing when the time is up; nothing if the demo showed everything.
-    """
+    """Wait until the demo has shown everything, answering one question. Returns what is missing in the end."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + deadline_s
     answered = False

@@ -143,10 +143,7 @@ def _report(
 
 
 def figures_of(fleet: HealthSnapshot) -> Figures:
-    """The figures that ``GET /api/health`` has, by scope and under the names that expectations use.
-
-    Percentiles exist for an agent and for a skill at an agent; those of several agents cannot be derived from them.
-    """
+    """The figures of ``GET /api/health``, named as in expectations, by scope; percentiles cannot be added up."""
     rows: dict[str, list[OutcomeStats]] = {row.agent_name: [row] for row in fleet.agents}
     rows[FLEET] = list(fleet.agents)
     for row in fleet.skills:

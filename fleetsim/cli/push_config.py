@@ -125,10 +125,7 @@ def delete(common: CommonOptions, /, task_id: str, config_id: str | None, **how:
 
 
 async def _only(agent: AgentClient, task_id: str) -> str | None:
-    """The id of the task's only webhook, which A2A 1.0 demands; None if the agent has no list.
-
-    Raises UnknownTarget if there are several, or none.
-    """
+    """The id of the only webhook, which 1.0 demands; None without a list. Raises UnknownTarget for several or none."""
     try:
         known = await agent.list_push(task_id)
     except UnsupportedOperation:

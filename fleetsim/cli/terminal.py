@@ -23,10 +23,7 @@ _TERMINAL_EVERY_S, _PIPE_EVERY_S = 0.5, 10.0
 
 
 def on_stop(stop: Callable[[], object], *more: signal.Signals) -> None:
-    """Call ``stop`` in the running loop for SIGTERM, for SIGHUP of a closed window, and for ``more``.
-
-    A signal that is ignored, as nohup does with SIGHUP, stays ignored.
-    """
+    """Call ``stop`` in the running loop for SIGTERM, SIGHUP and ``more``; one that is ignored (nohup) stays ignored."""
     loop = asyncio.get_running_loop()
 
     def end(*_: object) -> None:

@@ -217,10 +217,7 @@ class AgentClient:
             return extended
 
     async def card_if_any(self, timeout_s: float | None = None) -> AgentCard | None:
-        """The agent's card, fetched once; None if it has none and its dialect is pinned, so that it can be called.
-
-        ``timeout_s`` and errors as for ``discover``.
-        """
+        """The agent's card, fetched once; None without one if its dialect is pinned. Else as ``discover``."""
         try:
             return await self.discover(timeout_s=timeout_s)
         except (HttpRefused, WireError):
@@ -332,10 +329,7 @@ class AgentClient:
         return result
 
     async def _way_out(self, call: Call, choice: Choice | None, timeout_s: float | None = None) -> Choice:
-        """How a call is made. Nothing is sent of one that is too long, or that the agent offers no way for.
-
-        Raises TooMuchText, NoSharedInterface.
-        """
+        """How a call is made. Raises TooMuchText, and NoSharedInterface if the agent offers no way for it."""
         if isinstance(call, SendMessage):
             check_text(call.message.text, "the message", self.limits.text_chars_max)
             if self._http.trust.required and self.card is None:

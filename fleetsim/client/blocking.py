@@ -20,10 +20,7 @@ T = TypeVar("T")
 
 
 def blocking(call: Callable[Concatenate[C, P], Awaitable[T]]) -> Callable[Concatenate[C, P], T]:
-    """A method that makes ``call`` with the same arguments, in a loop of its own.
-
-    It runs in another thread if a loop runs in this one.
-    """
+    """A method that makes ``call`` in a loop of its own, in another thread if a loop runs in this one."""
 
     def wait(self: C, /, *args: P.args, **kwargs: P.kwargs) -> T:
         async def once(alone: bool) -> T:

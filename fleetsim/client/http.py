@@ -354,10 +354,7 @@ class FoundCard:
 
 @dataclass(slots=True, kw_only=True)
 class AgentHttp:
-    """Calls to one agent as HTTP: what goes with each of them, and what is allowed it.
-
-    The credential and the configured headers go to the configured origin and nowhere else.
-    """
+    """Calls to one agent as HTTP. The credential and configured headers go to the configured origin alone."""
 
     address: AgentUrl
     limits: ClientLimits

@@ -208,10 +208,7 @@ class HubClient:
     async def update_ceremony(
         self, ceremony_id: str, *, without: Sequence[str] = (), **keys: Unpack[CeremonyKeys]
     ) -> answers.CeremonyFacts:
-        """Change what is named and nothing else: a paused ceremony stays paused unless ``enabled`` is given.
-
-        ``without`` names keys to take out, as they stand in the file.
-        """
+        """Change only what is named: a paused ceremony stays paused. ``without`` names keys to take out of the file."""
         from fleetsim.api.bodies import UpdateCeremonyBody, read
         from fleetsim.ceremony.written import KEYS, check_changes
 

@@ -35,10 +35,7 @@ class TypedRequest:
 
 
 class Controls:
-    """The actions of the screens. Each may raise a FleetsimError; the screen shows its message and hint.
-
-    This base class belongs to a picture and refuses every action.
-    """
+    """The actions of the screens, which show a FleetsimError with its hint. Those of a picture refuse all."""
 
     async def send(self, draft: TypedRequest) -> str:
         """Send a request to an agent; returns its correlation id."""

@@ -77,10 +77,7 @@ async def open_file(path: Path, env: Mapping[str, str]) -> None:
 
 
 async def _run(app: App[None], command: str, path: Path, env: Mapping[str, str]) -> None:
-    """Give the terminal to the program until it ends.
-
-    It has a process group of its own, so that its ctrl+c does not end the hub.
-    """
+    """Give the terminal to the program until it ends. Its own process group keeps its ctrl+c from the hub."""
     try:
         argv = [*shlex.split(command), str(path)]
         with app.suspend(), app.batch_update():  # without a batch, a drawing would write into the program's screen

@@ -461,11 +461,7 @@ class ViewBuilder:
             self._storage = one_line(event.reason, 400) if isinstance(event, fleet_events.StorageFailed) else ""
 
     def _ceremonies_loaded(self, event: fleet_events.CeremoniesLoaded) -> None:
-        """A rejected ceremony file is a row of the ceremonies' screen; other rejected files are notices on every
-        screen.
-
-        A target that no agent serves becomes a notice.
-        """
+        """Rejected ceremony files are rows of that screen; other ones and unserved targets become notices."""
         before = self._ceremonies.warnings()
         self._ceremonies.loaded(event)
         for key, warnings in self._ceremonies.warnings().items():

@@ -138,10 +138,7 @@ class FleetFold:
         self._judged.clear()
 
     def config(self, event: fleet_events.ConfigLoaded) -> None:
-        """Set the agents of the fleet. Agents that left the file leave the screen.
-
-        The hub reads the file when it starts, so facts from an earlier run are dropped.
-        """
+        """Set the agents of the fleet. The hub reads the file at its start, so facts of an earlier run are dropped."""
         for known in self._agents.values():
             known.health, known.why, known.since, known.breaker_until = HealthWord.UNKNOWN, "", None, None
         self._list(event)

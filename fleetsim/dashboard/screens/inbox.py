@@ -174,10 +174,7 @@ class AnswerBox(TextArea):
 
 
 class InboxPane(Pane):
-    """Questions at the left, the open one and its answer at the right.
-
-    A draft belongs to its question: it stays when the cursor moves on, and it can never reach another question.
-    """
+    """Questions at the left, the open one at the right. Each keeps its own draft while the cursor moves on."""
 
     NAME = ScreenName.INBOX
 

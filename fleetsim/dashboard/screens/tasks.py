@@ -160,10 +160,7 @@ def conversation(turns: Sequence[Turn], width: int, *, source: bool = False) -> 
 def live(
     detail: TaskDetail, question: QuestionRow | None, width: int, *, source: bool = False, reply: str = ""
 ) -> list[Text]:
-    """The conversation, the agent's text, and its question or outcome; ``reply`` is the key for an answer, if any.
-
-    Text that still grows is shown as its source.
-    """
+    """The conversation, the agent's text (its source while it grows), and its question, with the key, or outcome."""
     row, turns = detail.row, detail.turns
     agent = row.agent or "agent"
     if row.waiting and turns and turns[-1].agent:
