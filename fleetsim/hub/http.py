@@ -45,7 +45,19 @@ from fleetsim.model.errors import (
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.address import LOOPBACK_NAMES
-from fleetsim.runtime.inbound import BodyReader, PacedResponse, Refusal, away
+from fleetsim.runtime.inbound import (
+    CHARGE_ADDRESS,
+    HEAD_BYTE_S,
+    HEAD_BYTES,
+    HEAD_S,
+    PAUSE,
+    PROBE_PAUSE_S_MAX,
+    REFUSAL_PAUSE_S_MAX,
+    BodyReader,
+    PacedResponse,
+    Refusal,
+    away,
+)
 from fleetsim.wire.json import dump, parse_untrusted
 
 BODY_BYTES_MAX = WIRE_BYTES_MAX
@@ -54,6 +66,10 @@ PAGE_MAX = 1_000
 _bodies = BodyReader(bytes_max=BODY_BYTES_MAX, seconds=BODY_S)
 
 _PRINCIPAL = "fleetsim.principal"
+
+_PROBES = frozenset({"/health", "/healthz", "/readyz"})
+_CHEAP_S_MAX = 0.005
+"""The most that a request without a key is charged for its handler: others work while ``/readyz`` waits."""
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -197,28 +213,52 @@ class ApiGuard:
         if scope["type"] != "http":
             await self._others(scope, receive, send)
             return
+        if scope["path"].startswith(CALLBACK_PATH):
+            await self._hub.started.wait()
+        work = self._hub.runtime.work
+        head_s = HEAD_S + HEAD_BYTE_S * (scope.get("extensions") or {}).get(HEAD_BYTES, 0)
+        began = work.mark()
         try:
-            if scope["path"].startswith(CALLBACK_PATH):
-                await self._hub.started.wait()
             endpoint = self._judge(scope)
         except Refusal as refusal:
+            await self._pause(scope, head_s + work.since_s(began))
             await refuse(refusal)(scope, receive, send)
             return
         scope["path_params"] = path_params(endpoint, scope["path"])
         handle = self._handlers[endpoint.method, endpoint.path]
+        if endpoint.who in {Who.ANYONE, Who.TOKEN}:
+            response = await handle(Request(scope, receive, send))
+            if endpoint.who is Who.ANYONE or response.status_code >= 400:
+                work_s = head_s + min(work.since_s(began), _CHEAP_S_MAX)
+                probe = endpoint.path in _PROBES
+                await self._pause(scope, work_s, PROBE_PAUSE_S_MAX if probe else REFUSAL_PAUSE_S_MAX)
+            await response(scope, receive, send)
+            return
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             response = await handle(Request(scope, receive, send))
             await response(scope, receive, send)
 
-        principal: Principal | None = scope.get(_PRINCIPAL)
-        if principal is None:
-            await app(scope, receive, send)
-            return
+        accounts, owner = self._hub.limiter.accounts, scope[_PRINCIPAL].agent or ""
+        accounts.account(owner).charge(head_s + work.since_s(began))
         try:
-            await self._hub.limiter.accounts.serve(principal.agent or "", app, scope, receive, send)
+            await accounts.serve(owner, app, scope, receive, send)
         except Refusal as refusal:
+            await self._pause(scope, 0.0, PROBE_PAUSE_S_MAX)
             await refuse(refusal)(scope, receive, send)
+
+    async def _pause(self, scope: Scope, work_s: float, most_s: float = REFUSAL_PAUSE_S_MAX) -> None:
+        """Charge the work for a cheap request or a refusal to the caller's key, or else to its address, and delay the
+        answer until that is paid for."""
+        extensions, principal = scope.get("extensions") or {}, scope.get(_PRINCIPAL)
+        if principal is not None:
+            account = self._hub.limiter.accounts.account(principal.agent or "")
+            account.charge(work_s)
+            debt_s = account.debt_s()
+        else:
+            debt_s = extensions[CHARGE_ADDRESS](work_s) if CHARGE_ADDRESS in extensions else 0.0
+        if debt_s > 0 and PAUSE in extensions:
+            await extensions[PAUSE](min(debt_s, most_s))
 
     def _judge(self, scope: Scope) -> Endpoint:
         headers: list[tuple[bytes, bytes]] = list(scope["headers"])
@@ -232,6 +272,8 @@ class ApiGuard:
         here = endpoints_at(path)
         endpoint = here.get(method)
         if endpoint is not None and endpoint.who is Who.ANYONE:
+            if (known := hub.keyring.principal(headers)) is not None:
+                scope[_PRINCIPAL] = known
             return endpoint
         if not hub.running:
             raise Refusal(503, "NOT_ACCEPTING", "the hub is starting or closing", hint="try again in a moment")
@@ -242,6 +284,7 @@ class ApiGuard:
         if principal is None:
             hint = "send one key, as X-API-Key or Authorization: Bearer (docs/reference/agent-keys.md)"
             raise Refusal(401, "UNAUTHORIZED", "Unauthorized", hint=hint)
+        scope[_PRINCIPAL] = principal
         if endpoint is None:
             raise _unknown(here)
         if not endpoint.allows(principal):
@@ -250,7 +293,6 @@ class ApiGuard:
         a2a = endpoint.shape in {ResponseMode.JSON_RPC, ResponseMode.HTTP_JSON}  # the agent refuses in their own forms
         if method != "GET" and not a2a and kinds != [b"application/json"]:
             raise Refusal(415, "NOT_JSON", "send Content-Type: application/json")
-        scope[_PRINCIPAL] = principal
         return endpoint
 
 

@@ -32,6 +32,23 @@ CHARGED = "fleetsim.charged"
 BODY_COMPLETE = "fleetsim.whole"
 """ASGI extension of our servers: called, it says whether all of the body is there, so that nobody waits for it."""
 
+CHARGE_ADDRESS = "fleetsim.charge"
+"""ASGI extension of our servers: charges seconds of work to the account of the client's address. Returns its debt, in
+seconds of waiting."""
+
+PAUSE = "fleetsim.pause"
+"""ASGI extension of our servers: waits a number of seconds, or until the client leaves. A new connection may take the
+place of the waiting one."""
+
+HEAD_BYTES = "fleetsim.head"
+"""ASGI extension of our servers: the bytes of the request's head."""
+
+HEAD_S, HEAD_BYTE_S = 5e-5, 4e-9
+"""The HTTP server's time for a request, and for one byte of its head."""
+
+PROBE_PAUSE_S_MAX, REFUSAL_PAUSE_S_MAX = 0.5, 5.0
+"""The longest pause before an answer to a caller in debt: health checks often give up after a second."""
+
 
 class Refusal(FleetsimError):
     """A request that is answered with an HTTP status and a reason, named by ``code``, and nothing else."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
@@ -17,10 +18,24 @@ FAILURES_MAX = 5
 PAUSE_S = 30.0
 RECEIVERS_MAX = 1_000
 
+LINGER_S = 2.0
+LINGER_BYTES_MAX = 256 * 1024
+"""How long, and how much, of a body nobody wants any more is taken in, so that its sender can read the answer."""
+
+CHUNKS_FREE, CHUNK_BYTES = 1_000, 64
+"""A body may have this number of chunks, and one more per 64 bytes: a chunk costs as much as a kilobyte."""
+
 ADDRESSES_MAX = 1_000
 STRANGER_WORK_PER_S, STRANGER_WORK_AHEAD_S, STRANGER_DEBT_S_MAX = 0.1, 0.05, 10.0
 """Processor seconds a second that one address may use without a key, some of them in advance; more debt is forgotten,
 so that an address is served again soon after a flood."""
+
+CONNECTION_S, CHUNK_S = 2e-4, 1e-6
+"""The processor time of a new connection, and of a chunk of a body beyond one per 64 bytes. Addresses pay for both."""
+
+HEAVY_DEBT_S = 1.0
+"""A debt in seconds of waiting, at which an address may send no more small chunks, and the server reads its new
+connections half a second later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,18 +119,24 @@ class Breaker:
 class AddressAccount:
     """The account of one address: the processor time of its requests without a key, at every door of a server."""
 
-    __slots__ = ("_at_s", "_work_s")
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now, self._at_s, self._work_s = now, now(), STRANGER_WORK_AHEAD_S
 
-    def __init__(self, now_s: float) -> None:
-        self._work_s, self._at_s = STRANGER_WORK_AHEAD_S, now_s
-
-    def charge(self, work_s: float, now_s: float) -> float:
+    def charge(self, work_s: float) -> float:
         """Charge seconds of work. Returns the seconds until the debt is paid; 0 while there is credit."""
-        earned_s = (now_s - self._at_s) * STRANGER_WORK_PER_S
+        before_s, self._at_s = self._at_s, self._now()
+        earned_s = (self._at_s - before_s) * STRANGER_WORK_PER_S
         least_s = -STRANGER_DEBT_S_MAX * STRANGER_WORK_PER_S
         self._work_s = max(min(self._work_s + earned_s, STRANGER_WORK_AHEAD_S) - work_s, least_s)
-        self._at_s = now_s
         return max(0.0, -self._work_s / STRANGER_WORK_PER_S)
+
+    def charge_connection(self) -> bool:
+        """Charge a new connection. Returns whether the debt is heavy."""
+        return self.charge(CONNECTION_S) > HEAVY_DEBT_S
+
+    def charge_chunk(self) -> bool:
+        """Charge a small chunk of a body. Returns whether the debt is heavy."""
+        return self.charge(CHUNK_S) > HEAVY_DEBT_S
 
 
 # -- connections of a server -----------------------------------------------------------------------------------------
@@ -154,9 +175,9 @@ class Connections:
         self._silent[who] = peer
         return True
 
-    def account(self, peer: str, now_s: float) -> AddressAccount:
+    def account(self, peer: str, now: Callable[[], float]) -> AddressAccount:
         """The account of an address. The one of an address that was not seen for longest makes room for a new one."""
-        found = self._accounts.pop(peer, None) or AddressAccount(now_s)
+        found = self._accounts.pop(peer, None) or AddressAccount(now)
         if len(self._accounts) >= ADDRESSES_MAX:
             del self._accounts[next(iter(self._accounts))]
         self._accounts[peer] = found
@@ -168,9 +189,9 @@ class Connections:
         if self.peers[peer] <= 0:
             del self.peers[peer]
 
-    def waits(self, who: ClosableConnection, peer: str) -> None:
-        """The response to its last request was sent: it is idle from now."""
-        if who not in self._silent:
+    def waits(self, who: ClosableConnection, peer: str | None) -> None:
+        """The response to its last request was sent, or is put off: it is idle from now. Without a ``peer`` it left."""
+        if peer is not None and who not in self._silent:
             self._waiting.setdefault(who, peer)
 
     def asks(self, who: ClosableConnection) -> None:

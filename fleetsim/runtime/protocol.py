@@ -10,6 +10,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from http import HTTPStatus
 from itertools import chain
 from typing import Any, cast
@@ -22,21 +23,8 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 from uvicorn.server import ServerState
 
-from fleetsim.runtime.inbound import ABORT, BODY_COMPLETE
-from fleetsim.runtime.limits import AddressAccount, Connections
-
-LINGER_S = 2.0
-LINGER_BYTES_MAX = 256 * 1024
-"""How long, and how much, of a body nobody wants any more is taken in, so that its sender can read the answer."""
-
-CHUNKS_FREE, CHUNK_BYTES_MIN = 1_000, 64
-"""A body may have this number of chunks, and one more per 64 bytes: a chunk costs as much as a kilobyte."""
-
-CHUNK_S = 1e-6
-"""The processor time of one chunk, which the sender's address pays for each beyond one per 64 bytes."""
-
-CHUNKS_DEBT_S_MAX = 1.0
-"""The debt of an address, in seconds of waiting, at which it may send no more small chunks."""
+from fleetsim.runtime.inbound import ABORT, BODY_COMPLETE, CHARGE_ADDRESS, HEAD_BYTES, PAUSE, PROBE_PAUSE_S_MAX
+from fleetsim.runtime.limits import CHUNK_BYTES, CHUNKS_FREE, LINGER_BYTES_MAX, LINGER_S, AddressAccount, Connections
 
 log = logging.getLogger(__name__)  # not below uvicorn's: its Config resets the level of those
 log.setLevel(logging.ERROR)  # what a peer sends wrong is answered; a line for each would let anybody fill the log
@@ -111,6 +99,17 @@ class _Exchange:
         self.gone = True
         self._wake()
 
+    async def pause(self, seconds: float) -> None:
+        """Wait, or until the client leaves. Meanwhile the connection may be closed to make room for another."""
+        self._connection.connections.waits(self._connection, self._connection.peer)
+        self._news = self._news or asyncio.Event()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self.gone:
+                    self._news.clear()
+                    await self._news.wait()
+        self._connection.connections.asks(self._connection)
+
     def _wake(self) -> None:
         if self._news is not None:
             self._news.set()
@@ -148,7 +147,8 @@ class _Exchange:
             self._connection.transport.close()
             raise
         finally:
-            self.scope["extensions"].pop(BODY_COMPLETE, None)  # it holds us: what is in a cycle waits for the collector
+            for ours in (BODY_COMPLETE, PAUSE):  # they hold us: what is in a cycle waits for the collector
+                self.scope["extensions"].pop(ours, None)
         if self.started or self.gone:
             self._connection.transport.close()
             return
@@ -243,9 +243,9 @@ class GuardedProtocol(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()
         self.state = state
         self._app, self._app_state = config.loaded_app, app_state
-        self._connections = connections
+        self.connections = connections
         self._limits = connections.limits
-        self._peer: str | None = None
+        self.peer: str | None = None
         self._about: dict[str, Any] = {}
         self._parser = httptools.HttpRequestParser(self)
         self._held = bytearray()
@@ -255,12 +255,13 @@ class GuardedProtocol(asyncio.Protocol):
         self._exchange: _Exchange | None = None
         self._in_body = False
         self._left: int | None = None  # of the body; None if it comes in chunks
-        self._chunks = self._chunked_bytes = self._small_chunks = 0
+        self._chunks_bytes = 0  # the bytes of the chunks so far, less 64 for each
         self._chunks_refused: _Refused | None = None
         self._extra_bytes = 0  # since the last of the body: sizes and extensions of chunks, trailers
         self._head_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
+        self._pause_timer: asyncio.TimerHandle | None = None
 
     # -- the connection ----------------------------------------------------------------------------
 
@@ -279,17 +280,20 @@ class GuardedProtocol(asyncio.Protocol):
         }
         address = transport.get_extra_info("peername")
         peer = str(address[0]) if isinstance(address, tuple) and address else "local"
-        if not self._connections.admit(self, peer):
+        if not self.connections.admit(self, peer):
             transport.abort()
             return
-        self._peer = peer
-        self._account = self._connections.account(peer, self.loop.time())
+        self.peer = peer
+        self._account = self.connections.account(peer, self.loop.time)
+        if self._account.charge_connection():
+            self.flow.pause_reading()
+            self._pause_timer = self.loop.call_later(PROBE_PAUSE_S_MAX, self.flow.resume_reading)
         self._time_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.state.connections.discard(self)
         self._count_out()
-        for timer in (self._head_timer, self._idle_timer, self._unread_timer):
+        for timer in (self._head_timer, self._idle_timer, self._unread_timer, self._pause_timer):
             if timer is not None:
                 timer.cancel()
         if self._exchange is not None:
@@ -317,9 +321,9 @@ class GuardedProtocol(asyncio.Protocol):
         self.transport.abort()
 
     def _count_out(self) -> None:
-        if self._peer is not None:
-            self._connections.leave(self, self._peer)
-            self._peer = None
+        if self.peer is not None:
+            self.connections.leave(self, self.peer)
+            self.peer = None
 
     @property
     def _idle(self) -> bool:
@@ -426,12 +430,12 @@ class GuardedProtocol(asyncio.Protocol):
             "headers": headers,
             "state": self._app_state.copy(),
             # The application can drop a client that does not read; closing would wait for it.
-            "extensions": {ABORT: self.transport.abort},
+            "extensions": {ABORT: self.transport.abort, CHARGE_ADDRESS: self._account.charge, HEAD_BYTES: len(head)},
         }
         exchange = _Exchange(self, scope, keep_alive=keep_alive, expects=expects, more=self._in_body)
         self._exchange = exchange
-        self._connections.asks(self)
-        exchange.scope["extensions"][BODY_COMPLETE] = exchange.whole
+        self.connections.asks(self)
+        exchange.scope["extensions"].update({BODY_COMPLETE: exchange.whole, PAUSE: exchange.pause})
         task = self.loop.create_task(exchange.run(self._app))
         self.state.tasks.add(task)
         task.add_done_callback(self.state.tasks.discard)
@@ -469,7 +473,7 @@ class GuardedProtocol(asyncio.Protocol):
             raise _Refused(400, _FRAMED_TWICE)
         self._in_body = chunked or length > 0
         self._left = None if chunked else length
-        self._chunks = self._chunked_bytes = self._small_chunks = 0
+        self._chunks_bytes = 0
         self._headers = []
         return keep_alive, expects
 
@@ -517,18 +521,16 @@ class GuardedProtocol(asyncio.Protocol):
     def on_body(self, piece: bytes) -> None:
         assert self._exchange is not None
         self._extra_bytes = 0
-        self._chunked_bytes += len(piece)
+        self._chunks_bytes += len(piece)
         self._exchange.take(piece)
 
     def on_chunk_header(self) -> None:
-        """Count a chunk before the next is parsed: 256 KiB may arrive at once. A new connection starts with the debt
-        of its address."""
-        self._chunks += 1
-        if self._chunks <= self._small_chunks + self._chunked_bytes // CHUNK_BYTES_MIN + 1:
+        """Count a chunk before the next is parsed: 256 KiB may arrive at once."""
+        self._chunks_bytes -= CHUNK_BYTES
+        if self._chunks_bytes >= 0:
             return
-        self._small_chunks += 1
-        in_debt = self._account.charge(CHUNK_S, self.loop.time()) >= CHUNKS_DEBT_S_MAX
-        if self._small_chunks >= CHUNKS_FREE or in_debt:
+        in_debt = self._account.charge_chunk()
+        if self._chunks_bytes < -CHUNKS_FREE * CHUNK_BYTES or in_debt:
             # httptools ends with an error of its own, without this one as its context.
             self._chunks_refused = _Refused(429 if in_debt else 400, "the chunks of the body are too small")
             raise self._chunks_refused
@@ -548,8 +550,7 @@ class GuardedProtocol(asyncio.Protocol):
         if not exchange.keep_alive:
             self.transport.close()
             return
-        if self._peer is not None:
-            self._connections.waits(self, self._peer)
+        self.connections.waits(self, self.peer)
         self._idle_since = self.loop.time()
         if self._idle_timer is None:
             self._idle_timer = self.loop.call_later(self._limits.keep_alive_s, self._look_idle)

@@ -439,8 +439,15 @@ async def flood_door(name: str, url: str, seconds: float) -> None:
     kind, _, count = name.partition("-")
     door = Door(name=kind, url=url)
     file = b64encode(os.urandom(FILE_BYTES)).decode()
-    body = request_body(kind, "attacker", "attack", "" if count == "small" else file)
+    body = request_body(kind, "attacker", "attack", "" if count == "small" or kind == "cheap" else file)
     match kind, count:
+        case "cheap", _:
+            names = [count] * CHEAP[count][0] if count in CHEAP else [name for name in CHEAP for _ in range(16)]
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
+                    for each in names:
+                        group.create_task(send_cheap(each, url, door.told))
+            print(f"  the requests were answered {dict(door.told)}", file=sys.stderr, flush=True)
         case "read", _:
             told = json.loads(await door.send(body))
             path, pause_s = told["data"]["pollUrl"], 3 * seconds if count == "slow" else 0.0
@@ -457,6 +464,43 @@ async def flood_door(name: str, url: str, seconds: float) -> None:
             await door.keep(32, lambda: door.send(body), seconds)
         case _:
             await door.keep(int(count), lambda: door.send(body), seconds)
+
+
+# ------------------------------------------------------------------ cheap requests
+
+STRANGER = "127.0.0.2"
+"""The address of the floods below: callers without a key share the account of their address."""
+_KEY = b"x-api-key: " + KEYS["ATTACKER"].encode() + b"\r\n"
+_LONG_HEAD = _KEY + b"".join(b"x-%d: %b\r\n" % (n, b"a" * 280) for n in range(95)) + b"\r\n"
+_CHUNKED = b"POST /a2a HTTP/1.1\r\nhost: %b\r\ntransfer-encoding: chunked\r\n\r\n" + b"2\r\n{}\r\n" * 37_000
+CHEAP: dict[str, tuple[int, bytes, bool]] = {
+    "401": (64, b"GET /api/agents HTTP/1.1\r\nhost: %b\r\n\r\n", False),
+    "new": (64, b"GET /api/agents HTTP/1.1\r\nhost: %b\r\n\r\n", True),
+    "cards": (32, b"GET /.well-known/agent-card.json HTTP/1.1\r\nhost: %b\r\n\r\n", False),
+    "heads": (32, b"GET /api/whoami HTTP/1.1\r\nhost: %b\r\n" + _LONG_HEAD, False),
+    "events": (16, b"GET /api/events?after=0 HTTP/1.1\r\nhost: %b\r\n" + _KEY + b"\r\n", True),
+    "chunks": (16, _CHUNKED, True),
+}
+"""Connections at once, the bytes of one request, and whether each request has a new connection."""
+
+
+async def send_cheap(name: str, url: str, told: Counter[str]) -> None:
+    """Send the requests of one entry of ``CHEAP`` over one connection at a time, without a pause."""
+    place, (_, request, anew) = urlsplit(url), CHEAP[name]
+    request = request.replace(b"%b", place.netloc.encode(), 1)
+    while True:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            reader, writer = await asyncio.open_connection(place.hostname, place.port, local_addr=(STRANGER, 0))
+            try:
+                while True:
+                    writer.write(request)
+                    first = await reader.readline() if anew else (await read_http(reader))[0].encode()
+                    told[name + first[8:12].decode()] += 1
+                    if anew:
+                        await reader.read(65_536)
+                        break
+            finally:
+                writer.transport.abort()
 
 
 # ------------------------------------------------------------------ scenarios
@@ -500,6 +544,13 @@ SCENARIOS: dict[str, Scenario] = {
     "api-small": Scenario(about="32 small requests at once, each with four events", door="api"),
     "api-waits": Scenario(about="450 requests at once that wait for the end of one task", door="api"),
     "read-48": Scenario(about="48 readers at once of one request with a file of 8 MB", door="read"),
+    "cheap-401": Scenario(about="64 connections without a key that ask again and again", door="cheap"),
+    "cheap-new": Scenario(about="64 callers without a key, with a new connection for each request", door="cheap"),
+    "cheap-cards": Scenario(about="32 readers of the hub's card without a key", door="cheap"),
+    "cheap-heads": Scenario(about="32 connections of one key with heads of 27 KB", door="cheap"),
+    "cheap-events": Scenario(about="16 readers of all events with one key, again and again", door="cheap"),
+    "cheap-chunks": Scenario(about="16 callers without a key that send chunks of 2 bytes", door="cheap"),
+    "cheap-doors": Scenario(about="16 callers at each of these doors at once", door="cheap"),
     "read-slow": Scenario(about="48 clients that ask for it and do not read", door="read"),
 }
 ATTACKS.update({name: scenario.attack for name, scenario in SCENARIOS.items() if scenario.attack is not None})
@@ -699,7 +750,7 @@ async def measure(name: str, scenario: Scenario, options: argparse.Namespace) ->
         folders = [stack.enter_context(TemporaryDirectory(prefix="flood-", dir=options.folder)) for _ in range(2)]
         hub = await stack.enter_async_context(ground(Path(folders[0]), runtime))
         other = await stack.enter_async_context(ground(Path(folders[1]), runtime))
-        alone_s = await other.alone_s(scenario.door) if scenario.door else 0.0
+        alone_s = await other.alone_s(scenario.door) if scenario.door not in ("", "cheap") else 0.0
         await asyncio.sleep(bool(alone_s) * 3)
         await asyncio.gather(*(side.probe(2.0, options.rate, scenario.door) for side in (hub, other)))
         cpu, other_cpu = hub.cpu_s(), other.cpu_s()

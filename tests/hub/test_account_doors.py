@@ -14,12 +14,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fleetsim.caller.account import Account, AccountLimits, Accounts
 from fleetsim.events.fleet import AccountLimited
-from fleetsim.hub.api import MetricsEndpoint
+from fleetsim.hub.api import MetricsEndpoint, build_app
 from fleetsim.runtime.inbound import ABORT, EventStreamResponse, PacedResponse, Refusal, away
+from fleetsim.runtime.limits import STRANGER_WORK_AHEAD_S, STRANGER_WORK_PER_S, Connections
 from fleetsim.runtime.ports import Reply
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.hub.local_hub import KEY, LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
+from tests.runtime.peer import Peer, guests, site
 
 LIMITS = AccountLimits()
 SEND: dict[str, Any] = {
@@ -278,3 +280,72 @@ async def test_a_large_event_of_a_stream_waits_until_the_keys_earlier_ones_are_r
     second.reads.set()
     await second.done
     assert (second.bytes, accounts.account("ava").unread_bytes) == (1_000_000, 0)
+
+
+# ------------------------------------------------------------------ callers without a key
+
+
+def owe_address(crowd: Connections, seconds: float, address: str = "ada") -> None:
+    """Let an address owe this many seconds of waiting."""
+    account = crowd.account(address, asyncio.get_running_loop().time)
+    account.charge(STRANGER_WORK_AHEAD_S + seconds * STRANGER_WORK_PER_S)
+
+
+async def answered(
+    crowd: Connections, t: LocalHub, path: str, key: str = "", address: str = "ada"
+) -> tuple[int, float]:
+    """The status of one request from an address, and the seconds until the answer."""
+    peer = Peer(crowd, build_app(t.hub), (address, 1))
+    began = asyncio.get_running_loop().time()
+    keyed = f"x-api-key: {key}\r\n" if key else ""
+    method = "POST" if path.startswith("/api/a2a/callback") else "GET"
+    await peer.send(f"{method} {path} HTTP/1.1\r\nhost: hub.example:8080\r\n{keyed}content-length: 0\r\n\r\n".encode())
+    while not peer.wire.written:
+        await peer.send(b"")
+    return int(peer.wire.written[9:12]), asyncio.get_running_loop().time() - began
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "waits_s"),
+    [
+        ("/api/agents", 401, 0.9),
+        ("/.well-known/agent-card.json", 200, 0.9),
+        ("/api/a2a/callback/x", 401, 0.9),
+        ("/healthz", 200, 0.5),
+        ("/readyz", 200, 0.5),
+    ],
+)
+async def test_an_address_in_debt_is_answered_later_and_no_key_or_other_address_is(
+    path: str, status: int, waits_s: float
+) -> None:
+    async with hub_at_work() as t:
+        crowd = guests()
+        assert await answered(crowd, t, path) == (status, pytest.approx(0, abs=0.05))
+        owe_address(crowd, 0.9)
+        assert await answered(crowd, t, path, address="bob") == (status, pytest.approx(0, abs=0.05))
+        assert await answered(crowd, t, "/api/agents", QUINN) == (200, pytest.approx(0, abs=0.05))
+        assert await answered(crowd, t, path) == (status, pytest.approx(waits_s, abs=0.1))
+
+
+async def test_a_refusal_is_charged_to_its_key() -> None:
+    async with hub_at_work() as t:
+        owe(t, 3)
+        assert await answered(guests(), t, "/nowhere", AVA) == (404, pytest.approx(3, abs=0.2))
+
+
+async def test_new_connections_are_charged_to_their_address_and_read_later() -> None:
+    crowd = guests()
+    for _ in range(1_000):
+        Peer(crowd, site, ("ada", 1)).wire.abort()
+    assert Peer(crowd, site, ("ada", 1)).wire.paused
+    assert not Peer(crowd, site, ("bob", 1)).wire.paused
+
+
+async def test_a_request_that_waits_for_its_address_gives_way_to_a_new_connection() -> None:
+    async with hub_at_work() as t:
+        crowd = guests(connections_max=1)
+        owe_address(crowd, 0.9)
+        first = Peer(crowd, build_app(t.hub), ("ada", 1))
+        await first.send(b"GET /api/agents HTTP/1.1\r\nhost: hub.example:8080\r\n\r\n")
+        assert await answered(crowd, t, "/healthz", address="bob") == (200, pytest.approx(0, abs=0.05))
+        assert first.gone
