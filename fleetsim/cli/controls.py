@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 from fleetsim.api.answers import FoundSkill, WireExchange
@@ -125,8 +125,9 @@ class HubControls(SavingControls):
 class AttachedControls(SavingControls):
     """The actions of a person on the screen, carried out over the API of a hub in another process."""
 
-    def __init__(self, connect: Callable[[], HubClient | None]) -> None:
+    def __init__(self, connect: Callable[[], HubClient | None], attach: Callable[..., Any] | None = None) -> None:
         self._connect = connect
+        self._attach = attach or super().attach
 
     @property
     def _hub(self) -> HubClient:
@@ -134,6 +135,9 @@ class AttachedControls(SavingControls):
         if hub is None:
             raise Unreachable("no hub is running", hint="the screen connects again when one runs")
         return hub
+
+    async def attach(self, url: str) -> tuple[str, str]:
+        return cast("tuple[str, str]", await self._attach(url))
 
     async def send(self, draft: TypedRequest) -> str:
         return (await self._hub.submit(_body(draft)))[0]

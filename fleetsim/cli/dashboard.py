@@ -39,7 +39,7 @@ from fleetsim.model.errors import AuthRefused, ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.recording.reader import RecordingReader
 from fleetsim.runtime.collector import tune_gc
-from fleetsim.runtime.ports import Runtime, WayOut
+from fleetsim.runtime.ports import WayOut
 from fleetsim.runtime.workers import Workers
 
 LOG_BYTES_MAX = 10 * 1024 * 1024
@@ -286,11 +286,23 @@ def version_note(theirs: str) -> str:
     return f"the hub is fleetsim {one_line(theirs, 20)}, this is {__version__}: update {side}"
 
 
+async def _named(hub: HubClient, key_env: str | None) -> tuple[str, str]:
+    """The title of a dashboard of the hub, and the note about its version. Raises AuthRefused, Unreachable."""
+    try:
+        about = await hub.read(KeyIdentity, "/whoami")
+    except AuthRefused as error:
+        named = one_line(key_env or KEY_VARIABLE, 64)
+        hint = "--key-env names the variable with the hub's key (api-key in its state folder) or an agent's"
+        raise AuthRefused(f"the hub refuses the key in {named}", status=error.status, hint=hint) from None
+    seen_by = f" as {one_line(about.agent, 64)}" if about.agent is not None else ""
+    return hub.url.partition("://")[2] + seen_by, version_note(about.version or "older than 0.1.0")
+
+
 @asynccontextmanager
 async def _attached(
     common: CommonOptions, url: str | None, *, key_env: str | None, way: WayOut
-) -> AsyncIterator[tuple[Runtime, Callable[[], HubClient | None], HubClient, KeyIdentity]]:
-    """The hub at ``url``, or the hub of the state folder: what connects to it again, its client, and its ``/whoami``.
+) -> AsyncIterator[tuple[Callable[[str | None], HubClient | None], HubClient, tuple[str, str]]]:
+    """The hub at ``url``, or the hub of the state folder: what makes a client of a hub, its client, its title and note.
     Raises ConfigError without the variable, AuthRefused, and Unreachable.
     """
     from fleetsim.cli.hub_client import connect, find_hub
@@ -304,26 +316,22 @@ async def _attached(
     async with running_runtime() as direct:
         runtime = direct if way == WayOut() else replace(direct, transport=direct.transport.through(way))
 
-        def client() -> HubClient | None:
-            if url is not None:
-                return HubClient(url, api_key=key, runtime=runtime)
+        def client(at: str | None) -> HubClient | None:
+            if at is not None:
+                return HubClient(at, api_key=key, runtime=runtime)
             address = find_hub(common)
             return None if address is None else address.client(runtime)
 
         async with AsyncExitStack() as stack:
-            hub = await stack.enter_async_context(connect(common)) if url is None else client()
+            hub = await stack.enter_async_context(connect(common)) if url is None else client(url)
             assert hub is not None
-            try:
-                about = await hub.read(KeyIdentity, "/whoami")
-            except AuthRefused as error:
-                named = one_line(key_env or KEY_VARIABLE, 64)
-                hint = "--key-env names the variable with the hub's key (api-key in its state folder) or an agent's"
-                raise AuthRefused(f"the hub refuses the key in {named}", status=error.status, hint=hint) from None
-        yield runtime, client, hub, about
+            named = await _named(hub, key_env)
+        yield client, hub, named
 
 
 async def _attach(common: CommonOptions, url: str | None, *, key_env: str | None, way: WayOut, read_only: bool) -> None:
     """Draw the hub until the person quits. Raises as ``_attached``, and ConfigError if there is no terminal."""
+    from fleetsim.cli.hub_client import find_hub
     from fleetsim.dashboard.app import FleetApp
     from fleetsim.dashboard.feed import AttachedSource, HubFeed
     from fleetsim.dashboard.settings import read_settings, settings_folder
@@ -331,20 +339,29 @@ async def _attach(common: CommonOptions, url: str | None, *, key_env: str | None
     if not has_terminal():
         raise ConfigError("the dashboard needs a terminal", hint="`fleetsim health` prints the state of the fleet")
     settings = read_settings(settings_folder(os.environ))
-    async with _attached(common, url, key_env=key_env, way=way) as (runtime, client, hub, about):
+    async with _attached(common, url, key_env=key_env, way=way) as (client, hub, (title, note)):
+        shown = url
 
         def source() -> AttachedSource | None:
-            return AttachedSource(found) if (found := client()) else None
+            return AttachedSource(found) if (found := client(shown)) else None
 
-        title = hub.url.partition("://")[2]
-        if about.agent is not None:
-            title += f" as {one_line(about.agent, 64)}"
+        async def attach(to: str) -> tuple[str, str]:
+            nonlocal shown
+            here = find_hub(common)
+            at = None if key_env is None and here is not None and here.url == to.rstrip("/") else to
+            other = client(at)
+            assert other is not None
+            named, shown = await _named(other, key_env), at
+            feed.start_over()
+            return named
+
+        feed = HubFeed(source)
         app = FleetApp(
-            HubFeed(source),
-            AttachedControls(client),
-            clock=runtime.clock,
+            feed,
+            AttachedControls(lambda: client(shown), attach),
+            clock=hub.runtime.clock,
             title=title,
-            note=version_note(about.version or "older than 0.1.0"),
+            note=note,
             ascii=common.ascii,
             read_only=read_only,
             settings=settings,

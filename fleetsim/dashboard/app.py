@@ -482,6 +482,20 @@ class FleetApp(ActionApp):
             self.panes[name].filter_by(filter_text)
         self.show_screen(name)
 
+    def action_hub(self, url: str) -> None:
+        async def attach() -> str:
+            title, note = await self.controls.attach(url)
+            self._fleet_name, self._standing_note = one_line(title, 60), one_line(note, 200)
+            for _ in self.screen_stack[1:]:  # a dialog is about the hub before
+                self.screen.dismiss()
+            self.link, self._builder = Link(LinkState.WAITING, self._clock.now()), self._new_builder()
+            if not self._listening:
+                self._listening = True
+                self.run_worker(self._listen(), name="feed", exit_on_error=False)
+            return f"the hub is now {title}" + f": {note}" * bool(note)
+
+        self.do("hub", "the hub stays the same", attach)
+
     def action_agent(self, name: str = "") -> None:
         if self.view.agent(name) is None:
             self.say(f"no agent “{name}”", Tone.WARN)

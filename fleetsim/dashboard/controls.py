@@ -37,6 +37,10 @@ class TypedRequest:
 class Controls:
     """The actions of the screens, which show a FleetsimError with its hint. Those of a picture refuse all."""
 
+    async def attach(self, url: str) -> tuple[str, str]:
+        """Change to the hub at another address; returns its name, and a note about its version."""
+        raise FleetsimError("this dashboard is part of its hub, or of a recording", hint="fleetsim dashboard URL")
+
     async def send(self, draft: TypedRequest) -> str:
         """Send a request to an agent; returns its correlation id."""
         raise FleetsimError("a picture has no actions")

@@ -82,7 +82,16 @@ class HubFeed:
         self._connect = connect
         self._waiting: asyncio.Queue[Event | FleetsimError] = asyncio.Queue(BATCH_MAX)
         self._idle_s = 0.0
+        self._connection = asyncio.timeout(None)
         self.lost = ""
+
+    def start_over(self) -> None:
+        """Drop the connection and its events: ``connect`` has another hub now."""
+        self.restarts += 1
+        while not self._waiting.empty():
+            self._waiting.get_nowait()
+        with suppress(RuntimeError):  # there is no connection
+            self._connection.reschedule(0)
 
     async def __aiter__(self) -> AsyncIterator[Sequence[Event]]:
         async with Workers("feed") as workers:
@@ -99,10 +108,13 @@ class HubFeed:
     async def _read(self) -> None:
         while True:
             try:
-                source = self._connect()
-                if source is not None:
-                    await self._follow(source)
+                async with asyncio.timeout(None) as self._connection:
+                    source = self._connect()
+                    if source is not None:
+                        await self._follow(source)
                 self.lost = "the hub closed the connection" if source else "no hub is running"
+            except TimeoutError:  # of ``start_over``
+                continue
             except FleetsimError as error:
                 passing = isinstance(error, TransportError | NotAccepting) or (
                     isinstance(error, HttpRefused) and (error.status >= 500 or error.status == 429)

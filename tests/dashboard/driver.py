@@ -110,6 +110,10 @@ class Desk(Controls):
         if what[1] in self.refused:
             raise UnknownTarget("gone")
 
+    async def attach(self, url: str) -> tuple[str, str]:
+        await self._do("attach", url)
+        return url, ""
+
     async def send(self, draft: TypedRequest) -> str:
         await self._do("send", *astuple(draft))
         return "sent-1"

@@ -91,6 +91,7 @@ CHECKS: dict[str, tuple[str, Check]] = {
     "previous": ("2 1", lambda ui: ui.pane.id == "tasks"),
     "history-back": ("2 3", lambda ui: ui.pane.id == "tasks"),
     "history-on": ("2 3 left_square_bracket", lambda ui: ui.pane.id == "inbox"),
+    "hub": ("1", lambda ui: ui.desk.asked == [("attach", "other")]),
     "agent": ("2", lambda ui: ui.pane.id == "agent" and "quinn" in ui.status),
     "columns": ("1", lambda ui: "Columns" in ui.text and ui.focused == "columns"),
     "edit": ("3 r", lambda ui: "no terminal" in ui.status),
@@ -102,7 +103,7 @@ CHECKS: dict[str, tuple[str, Check]] = {
 }
 """The keys before the action's own key, and what holds after it."""
 
-TYPED = {"sort": ":sort p95", "agent": ":agent quinn"}
+TYPED = {"hub": ":hub other", "sort": ":sort p95", "agent": ":agent quinn"}
 """The lines of actions without a key."""
 
 PLAYED: dict[str, Callable[[Screen], bool]] = {

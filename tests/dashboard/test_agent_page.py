@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 from msgspec import convert
 
@@ -15,6 +13,7 @@ from fleetsim.dashboard.feed import AttachedSource
 from fleetsim.dashboard.screens.agent import course
 from fleetsim.model.errors import Unreachable
 from tests.dashboard.driver import showing
+from tests.dashboard.journal import NOW
 from tests.hub.local_hub import local_hub
 from tests.hub.test_agent_keys import AVA, ENV
 
@@ -27,20 +26,11 @@ def about(skill: str, words: str, *examples: str) -> FoundSkill:
     return convert({**row, **figures, "skill": skill, "description": words, "examples": examples}, FoundSkill)
 
 
-@pytest.mark.parametrize(
-    ("counts", "lines"),
-    [
-        ([(0, 0)] * 16, []),
-        (
-            [(4, 4), (2, 0)] + [(0, 0)] * 13 + [(1, 1)],
-            ["▇▁·············▇ ok", "▇▄▁▁▁▁▁▁▁▁▁▁▁▁▁▃ runs, to 4", "13:55   01:55   now"],
-        ),
-    ],
-)
-def test_the_course_has_each_part_of_the_day_and_its_hours(counts: list[tuple[int, int]], lines: list[str]) -> None:
-    now = datetime(2026, 11, 26, 13, 55, tzinfo=UTC)
-    drawn = course([TrendBucket(*one) for one in counts], now)
-    assert [text.plain for _, text in drawn] == lines
+def test_the_course_has_each_part_of_the_day_and_its_hours() -> None:
+    counts = [(4, 4), (2, 0), *[(0, 0)] * 13, (1, 1)]
+    drawn = [text.plain for _, text in course([TrendBucket(*one) for one in counts], NOW)]
+    assert drawn == ["▇▁·············▇ ok", "▇▄▁▁▁▁▁▁▁▁▁▁▁▁▁▃ runs, to 4", f"{NOW:%H:%M}   01:55   now"]
+    assert course([TrendBucket(0, 0)] * 16, NOW) == []
 
 
 @pytest.mark.sockets

@@ -23,6 +23,7 @@ from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.faults import CutAfter, Match
 from tests.cli.world import Shell
+from tests.dashboard.driver import showing
 from tests.hub.local_hub import LocalHub, local_hub, worker
 
 
@@ -231,3 +232,32 @@ def test_a_hub_of_another_version_says_which_side_to_update(theirs: str, side: s
 
 def test_a_hub_of_this_version_has_no_note() -> None:
     assert version_note(__version__) == ""
+
+
+@pytest.mark.sockets
+async def test_another_hub_is_shown_without_dialogs_and_a_refusal_keeps_the_old_one() -> None:
+    async with showing() as ui:
+        await ui.press("2", "x")
+        assert len(ui.app.screen_stack) == 2
+        ui.desk.error = AuthRefused("the hub refuses the key", status=401)
+        await ui.app.action_act("hub", "http://other.example")
+        await ui.settle()
+        assert "demo-fleet" in ui.text
+        ui.desk.error = None
+        await ui.app.action_act("hub", "http://other.example")
+        await ui.settle()
+        assert (len(ui.app.screen_stack), "other.example" in ui.text, ui.app.view.agents) == (1, True, ())
+
+
+async def test_the_events_of_the_hub_before_are_dropped() -> None:
+    async with local_hub(worker()) as t, local_hub(clerk()) as u:
+        shown = t
+        feed = HubFeed(lambda: AttachedSource(shown.remote))
+        events = aiter(feed)
+        await next_events(events, 1)
+        await submit(t, "echo")
+        await asyncio.sleep(5)
+        shown = u
+        feed.start_over()
+        (first,) = await next_events(events, 1)
+        assert (getattr(first, "state", t).agents[0].card.skills, feed.restarts) == (("file",), 1)
