@@ -246,10 +246,7 @@ class ChargedRequest:
         self._unread_bytes = 0
 
     async def begin(self, size: int = 0, *, patient: bool = False) -> None:
-        """Wait for the turn, and until earlier work is paid for; then charge the body's ``size`` bytes.
-
-        Raises Refusal (429) after ``wait_s``, unless the request is ``patient``.
-        """
+        """Wait for the turn and earlier debts; charge ``size`` bytes. Raises Refusal (429) unless it is ``patient``."""
         account = self.account
         try:
             async with asyncio.timeout(None if patient else account.limits.wait_s):

@@ -137,10 +137,7 @@ class Executor:
         return self._limiter.call(agent, breaks=breaks, first=first, former=former, for_s=limits.total_s)
 
     async def as_asked_for(self, record: RequestRecord) -> RequestRecord:
-        """A follow-up on a task that this hub has not seen, in the form that the task asks for.
-
-        If the task cannot be read, the message goes out unchanged: the agent may still take it.
-        """
+        """A follow-up on a task unknown to this hub, in the form that the task asks for, if it can be read."""
         request = record.request
         if request.task_id is None or record.earlier:
             return record
@@ -178,10 +175,7 @@ class Executor:
             return _task(await self._call(record, GetTask(task_id=_bound(record).task_id)))
 
     def searchable(self, record: RequestRecord) -> bool:
-        """Whether a task whose reply was lost can be looked for: by its id where we know it, by our context in 1.0.
-
-        A context that others share may hold other tasks; guessing could bind the wrong one.
-        """
+        """Whether a task whose reply was lost can be found: by our id for it, or in 1.0 by a context of its own."""
         listed = record.dialect is not None and Operation.LIST in dialect(record.dialect).methods
         return (listed and _fresh_context(record.request) is not None) or _known_id(record) is not None
 
@@ -226,10 +220,7 @@ class Executor:
             await self._call(record, SetPush(task_id=task_id, config=config))
 
     async def _call(self, record: RequestRecord, call: Call) -> Reply:
-        """One call, in the form decided when the work was dispatched (T-09).
-
-        An agent that was replaced by one of another version meanwhile is called as its new card says.
-        """
+        """One call in the form decided at dispatch (T-09), or as the card of an agent with a new version says."""
         client, then, account = self._client(record), _as_dispatched(record), self.accounts.account(record.agent)
         with self._calling(record, call.operation) as headers:
             try:
@@ -248,11 +239,8 @@ class Executor:
 
     @contextmanager
     def _calling(self, record: RequestRecord, operation: Operation) -> Iterator[Mapping[str, str]]:
-        """Observe one call, and yield its headers.
-
-        Raises:
-            ConfigError: instead of AuthRefused from an earlier address of the agent. No credential is sent there, so
-                the refusal does not concern the agent's key.
+        """Observe one call, and yield its headers. Raises ConfigError instead of AuthRefused from an earlier address,
+        which gets no credential: that refusal does not concern the agent's key.
         """
         headers = {"X-Correlation-Id": record.request.correlation_id}
         if record.request.parent_id:
@@ -305,10 +293,8 @@ class Executor:
         return replace(config, scheme=SCHEME, credentials=secret)
 
     def _metadata(self, record: RequestRecord) -> Mapping[str, Any]:
-        """The metadata of every message.
-
-        The trace names the skill only if the agent receives it as a hint: a name of the hub alone, such as ``chat``,
-        would be a skill that the agent does not have.
+        """The metadata of every message. The trace names the skill only if the agent receives it as a hint: it does not
+        have a skill that only the hub names, such as ``chat``.
         """
         request = record.request
         hint = record.skill if record.hint is None else record.hint

@@ -170,10 +170,8 @@ class RecordWriter:
     # ------------------------------------------------------------------ its outcome
 
     async def close(self, outcome: Outcome) -> bool:
-        """Record the outcome. Returns whether the request had none before.
-
-        Raises LedgerBroken if the storage failed for good, and ValueError for a value that cannot be recorded; an event
-        reported it.
+        """Record the outcome. Returns whether the request had none before. Raises LedgerBroken if the storage failed
+        for good, and ValueError for a value that cannot be recorded; an event reported it.
         """
         try:
             return await self._until_recorded(lambda: self._ledger.close(outcome))

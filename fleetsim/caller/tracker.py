@@ -424,10 +424,7 @@ class Tracker:
         return [call for call in calls if call is not None and call is not asyncio.current_task()]
 
     async def _call(self, cid: str, record: RequestRecord, effect: Effect) -> None:
-        """Carry out an effect that calls the agent.
-
-        Every failure ends in a signal, because a request must never wait for a missing signal.
-        """
+        """Carry out an effect that calls the agent. Every failure ends in a signal: no request waits forever."""
         executor, clock = self._executor, self._runtime.clock
         began, silent = clock.monotonic(), True
         try:
@@ -493,10 +490,7 @@ class Tracker:
             self.signal(cid, failed(effect, unforeseen, silent))
 
     async def _record_departure(self, cid: str, record: RequestRecord) -> None:
-        """Record that the request may have left, before its first byte leaves. Until then it waits for its slot.
-
-        The track changes first, so that every later record agrees.
-        """
+        """Record that the request may have left, before its first byte does; first on the track, for later records."""
         self.signal(cid, Left())
         track = self.open_tracks.get(cid)
         await self._ledger.update(replace(track.record if track else record, phase=Phase.SENDING))

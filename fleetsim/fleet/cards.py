@@ -380,10 +380,7 @@ class CardBroker:
             self._leave(entry)
 
     async def release(self, in_use: Iterable[tuple[str, str]]) -> None:
-        """Forget earlier addresses without open work, and close the clients of earlier entries.
-
-        ``in_use`` are (agent, url) of open work.
-        """
+        """Close clients of earlier entries; forget earlier addresses not ``in_use``: (agent, url) of open work."""
         used = {(agent, origin_of(url)) for agent, url in in_use}
         now = self._runtime.clock.monotonic()
         for key, left in list(self._former.items()):

@@ -139,10 +139,7 @@ def resolve(
 def judge(
     *, offers: Mapping[str, Collection[str]], unread: Collection[str] = (), disabled: Mapping[str, str] | None = None
 ) -> Judge:
-    """Judges (skill, target) with the current fleet: the problem in a sentence, or the empty string.
-
-    ``unread`` are agents whose card was not read yet: any skill may turn out to be theirs.
-    """
+    """Judges (skill, target): the problem in a sentence, or empty. An ``unread`` agent may have any skill."""
 
     every = {skill for skills in offers.values() for skill in skills}
 

@@ -151,10 +151,7 @@ def asked(question: Question) -> QuestionAsked:
 
 
 def _pause(context: StepContext, question: Question, key: str) -> None:
-    """The request's time stands still while a person thinks; after that at least a minute is left.
-
-    A limit that the caller set is not extended.
-    """
+    """The request's time, not a caller's limit, stands still while a person thinks; at least a minute is left then."""
     track = context.track
     least_s = 0.0 if track.record.request.timeout_s is not None else 60.0
     left_s = max(track.timers.pop(Timer.DEADLINE, math.inf) - context.now.mono, least_s)
@@ -197,10 +194,7 @@ def expire(context: StepContext) -> None:
 
 
 def _watch_slowly(context: StepContext) -> None:
-    """Poll while a person thinks: the agent may give up or continue by itself.
-
-    A poll that is due sooner stays: repeated updates of the question never postpone it.
-    """
+    """Poll while a person thinks: the agent may go on by itself. Repeated updates do not postpone a poll."""
     context.poll_at(context.now.mono + context.jitter(2 * context.rules.poll_interval_s))
 
 
@@ -246,10 +240,7 @@ def _remember(context: StepContext, key: str) -> None:
 
 
 def look_first(context: StepContext, task: Task) -> None:
-    """After a restart, a task waits without an open question: it was answered, or the question was never recorded.
-
-    A poll decides which.
-    """
+    """Poll a task that waits without an open question after a restart: it was answered, or never recorded."""
     track = context.track
     if message_removed(task.status, track.record.over_at):
         return  # it was answered, and the agent works
@@ -295,10 +286,7 @@ def reject(context: StepContext, answer: Answer) -> None:
 
 
 def follow_task(context: StepContext, task: Task) -> None:
-    """Follow the other task, with a warning, if the agent continued the answer in another task than the one that asked.
-
-    It should continue in the same task (A2A 1.0 section 3.4.3), but it works at our request.
-    """
+    """Follow the agent, with a warning, if it goes on in another task than that which asked (1.0 section 3.4.3)."""
     track, before = context.track, context.track.record.task
     if before is None or before.task_id == task.task_id or context.ended:
         return
