@@ -37,6 +37,7 @@ class AgentLimits(ServerLimits):
     inbox_messages_max: int = 32
     page_tasks_max: int = 100
     page_tasks_default: int = 50
+    page_chars_max: int = WIRE_BYTES_MAX
     id_chars_max: int = 128
 
     body_bytes_max: int = WIRE_BYTES_MAX

@@ -20,7 +20,7 @@ from fleetsim.agent.runner import Runner
 from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.store import Store
 from fleetsim.agent.streams import StreamSlot, StreamSlots, Watch
-from fleetsim.agent.tasks import PushTarget, Record, TaskEnded, TaskFeed, TaskKey
+from fleetsim.agent.tasks import PushTarget, Record, TaskEnded, TaskFeed, TaskKey, weigh_message, weigh_part
 from fleetsim.model.call import (
     Call,
     CancelTask,
@@ -279,12 +279,21 @@ class Service:
             raise InvalidParams("pageToken is not one this agent gave out")
         below = int(call.page_token, 16) if call.page_token else None  # the place in the order of changes
         rest = [pair for pair in fitting if below is None or pair[0] < below]
-        page = rest[:size]
-        read = [await self.find(key) for _, key in page]
-        tasks = (with_history(record.task, call.history_length) for record in read if record is not None)
+        tasks: list[Task] = []
+        taken, chars = 0, 0
+        for _, key in rest[:size]:
+            record = await self.find(key)
+            task = with_history(record.task, call.history_length) if record is not None else None
+            if task is not None and not call.include_artifacts:
+                task = replace(task, artifacts=())
+            chars += _weigh(task) if task is not None else 0
+            if taken and chars > self._limits.page_chars_max:
+                break
+            taken += 1
+            tasks += () if task is None else (task,)
         return TaskPage(
-            tasks=tuple(task if call.include_artifacts else replace(task, artifacts=()) for task in tasks),
-            next_page_token=f"{page[-1][0]:x}" if len(rest) > size else "",
+            tasks=tuple(tasks),
+            next_page_token=f"{rest[taken - 1][0]:x}" if len(rest) > taken else "",
             page_size=size,
             total_size=len(fitting),
         )
@@ -362,6 +371,13 @@ def _refuse_ended(record: Record, caller: CallerContext) -> None:
     refused = caller.behaviour.finished_subscribe
     if refused is not None and record.task.terminal:
         raise refused(f"the task is already {record.task.state}")
+
+
+def _weigh(task: Task) -> int:
+    """The characters of a task's artifacts and messages."""
+    messages = (*task.history, task.status.message) if task.status.message is not None else task.history
+    parts = [part for artifact in task.artifacts for part in artifact.parts]
+    return sum(map(weigh_part, parts)) + sum(map(weigh_message, messages))
 
 
 def with_history(task: Task, length: int | None) -> Task:

@@ -105,3 +105,16 @@ async def test_an_unreachable_receiver_is_paused(env: Env) -> None:
     await env.call("message/send", {**sent("", skill="auth", messageId="9"), **push})
     await asyncio.sleep(1)
     assert env.hook.states[5:] == ["working", "auth-required"]
+
+
+async def test_a_page_of_tasks_ends_at_a_number_of_characters(start_agent: StartAgent) -> None:
+    env = await start_agent(limits=AgentLimits(page_chars_max=5_000))
+    for text in "abcd":
+        await env.call("message/send", sent(text * (1_000 if text != "c" else 9_000), skill="echo"))
+        await asyncio.sleep(1)
+    pages, token = [], None
+    while token != "":
+        page = await env.call("ListTasks", {"includeArtifacts": True, **({"pageToken": token} if token else {})})
+        pages.append("".join(task["history"][0]["parts"][0]["text"][0] for task in page["tasks"]))
+        token = page["nextPageToken"]
+    assert pages == ["d", "c", "ba"]
