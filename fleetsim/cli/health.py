@@ -53,7 +53,7 @@ def _conditions(ctx: click.Context, option: click.Parameter, texts: Sequence[str
     "window_s",
     callback=read_span,
     metavar="DURATION",
-    help="Of the last 15m, 1h or any time up to a day.  [default: 24h]",
+    help="Of the last 15m, 1h or any time up to 7d.  [default: 24h]",
 )
 @click.option("--watch", is_flag=True, help=f"Look again every {_WATCH_S} s until Ctrl-C, or until --fail-if holds.")
 @click.pass_obj

@@ -35,8 +35,8 @@ from fleetsim.model.errors import Blame
 from fleetsim.model.work import Cause, Outcome
 from fleetsim.runtime.explain import DECLARED
 
-WINDOW_MIN = timedelta(minutes=1)
-"""The shortest window that a reader may choose; the longest is ``WINDOW``."""
+WINDOW_MIN, WINDOW_MAX = timedelta(minutes=1), timedelta(days=7)
+"""The shortest and the longest window that a reader may choose."""
 OUTCOMES_MAX = 100_000
 """Outcomes that are kept one by one. Beyond them the oldest tenth is counted by the hour."""
 

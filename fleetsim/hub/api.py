@@ -27,7 +27,7 @@ from fleetsim.api.answers import Accepted, InboxPage, KeyIdentity, LivenessRepor
 from fleetsim.api.bodies import AnswerBody, EmptyBody, RequestBody, VetoBody
 from fleetsim.client.hub_client import CHALLENGE, prove
 from fleetsim.events.wire import to_wire
-from fleetsim.health.fleet_health import WINDOW_MIN, window_start
+from fleetsim.health.fleet_health import WINDOW_MAX, WINDOW_MIN, window_start
 from fleetsim.health.outcome_stats import WINDOW
 from fleetsim.hub.agents import DIRECTIONS, FOUND_MAX, SkillQuery, find_skills
 from fleetsim.hub.current import CurrentState, in_turns, open_page
@@ -151,8 +151,8 @@ class Api:
         """Fleet health (docs/reference/health.md), over ``?window=SECONDS`` if that is not the whole day; ``hubs`` are
         the hubs of a fleet that has several, and ``database`` is their PostgreSQL."""
         window = timedelta(seconds=number(request, "window", int(WINDOW.total_seconds()), 10**9))
-        if not WINDOW_MIN <= window <= WINDOW:
-            raise Refusal(400, "BAD_REQUEST", "window: from 60 to 86400 seconds; the hub keeps health for a day")
+        if not WINDOW_MIN <= window <= WINDOW_MAX:
+            raise Refusal(400, "BAD_REQUEST", "window: from 60 to 604800 seconds (7 days)")
         snapshot = self._hub.snapshot() if window == WINDOW else await self._hub.fleet.snapshot_over(window)
         if rows := await self._hub.hub_rows():
             snapshot = replace(snapshot, hubs=rows, database=await self._hub.database_state())

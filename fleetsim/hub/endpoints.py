@@ -96,7 +96,7 @@ _get, _post = partial(Endpoint, "GET"), partial(Endpoint, "POST")
 
 A2A_PATH = "/a2a"
 _LIMIT = ("limit", "the largest number of rows")
-_WINDOW = ("window", "seconds, from 60 to 86400 (a day, the default)")
+_WINDOW = ("window", "seconds, from 60 to 604800; a day without it")
 _WAIT = ("wait", "seconds to wait for its outcome or question, at most 60")
 
 ENDPOINTS: tuple[Endpoint, ...] = (

@@ -16,7 +16,8 @@ from fleetsim.events.log import EventLog
 from fleetsim.events.request import Level
 from fleetsim.fleet.cards import CardBroker
 from fleetsim.fleet.settings import FleetConfig, FleetSettings
-from fleetsim.health.fleet_health import Condition, FleetHealth, HealthVerdict
+from fleetsim.health.fleet_health import OUTCOMES_MAX, Condition, FleetHealth, HealthVerdict
+from fleetsim.health.outcome_stats import WINDOW
 from fleetsim.hub.agents import AgentNotes, callback_base, route_of
 from fleetsim.ledger import Ledger
 from fleetsim.model.extensions import hubs_of
@@ -113,9 +114,12 @@ class CurrentFleet:
         return replace(snapshot, storage=self._ledger.refusal)
 
     async def snapshot_over(self, window: timedelta) -> HealthSnapshot:
-        """Fleet health over a shorter window, from the outcomes in the ledger. The words are judged over it too."""
-        now = self._clock.now()
-        health = FleetHealth(thresholds=self.health.thresholds, window=window)
+        """Fleet health over another window, from the outcomes in the ledger. The words are judged over it too.
+
+        Over more than a day it keeps fewer outcomes one by one, because counting the rest by the hour blocks the loop.
+        """
+        now, most = self._clock.now(), OUTCOMES_MAX if window <= WINDOW else OUTCOMES_MAX // 5
+        health = FleetHealth(thresholds=self.health.thresholds, window=window, outcomes_max=most)
         async for page in self._ledger.outcome_facts(since=now - window):
             for at, outcome in enumerate(page):
                 if at % OUTCOMES_A_TURN == 0:

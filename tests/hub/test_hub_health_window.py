@@ -27,6 +27,9 @@ async def test_a_window_contains_the_outcomes_that_ended_in_it_and_the_day_is_un
         day, hour, minute = [await t.remote.get("/health", window=seconds) for seconds in (86_400, 3_000, 60)]
         await asyncio.sleep(120)
         after = await t.remote.get("/health", window=60)
+        await asyncio.sleep(2 * 86_400)
+        old = [(await t.remote.get("/health", window=seconds))["totalOutcomes"] for seconds in (86_400, 604_800)]
+    assert old == [0, 2], "the ledger has more than the day"
     counts = [(row["totalOutcomes"], row["windowHours"]) for row in (day, hour, minute, after)]
     assert counts == [(2, 24), (1, pytest.approx(5 / 6)), (1, pytest.approx(1 / 60)), (0, pytest.approx(1 / 60))]
     assert {**day, "collectedAt": None} == {**whole, "collectedAt": None}
@@ -34,8 +37,8 @@ async def test_a_window_contains_the_outcomes_that_ended_in_it_and_the_day_is_un
     assert [row["agentName"] for row in after["agents"]] == ["quinn"], "an agent without outcomes has its row"
 
 
-@pytest.mark.parametrize("seconds", [0, 59, 86_401])
-async def test_a_window_outside_a_minute_to_a_day_is_refused(seconds: int) -> None:
+@pytest.mark.parametrize("seconds", [0, 59, 604_801])
+async def test_a_window_outside_a_minute_to_a_week_is_refused(seconds: int) -> None:
     async with local_hub(worker()) as t:
         with pytest.raises(ConfigError):
             await t.remote.get("/health", window=seconds)
