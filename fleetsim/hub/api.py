@@ -268,7 +268,12 @@ class Api:
         await read_body(request, EmptyBody)
         principal = principal_of(request)
         await self._ownership.require(principal, request.path_params["id"])
-        await self._hub.dispatcher.cancel(request.path_params["id"], by=principal.agent or "api")
+        try:
+            await self._hub.dispatcher.cancel(request.path_params["id"], by=principal.agent or "api")
+        except UnknownTarget:
+            if await self._hub.ledger.request(request.path_params["id"]) is None:
+                raise
+            raise Refusal(409, "NOT_OPEN", "the request has ended", hint="nothing is left to cancel") from None
         return answer(NamedRequest(correlation_id=request.path_params["id"]), 202)
 
     async def veto(self, request: Request) -> Response:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fleetsim.hub.keys import API_KEY_HEADER
+from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.sse import read_events
@@ -70,6 +71,11 @@ async def test_only_its_owner_cancels_a_request() -> None:
         await asyncio.sleep(2)
         assert t.hub.tracker.track(cid) is not None
         assert (await t.http("POST", f"/api/tasks/{cid}/cancel", b"{}", key=AVA)).status == 202
+        await t.hub.tracker.wait(cid)
+        for key, status in ((AVA, 409), (QUINN, 404)):
+            assert (await t.http("POST", f"/api/tasks/{cid}/cancel", b"{}", key=key)).status == status
+        with pytest.raises(UnknownTarget, match="ended"):
+            await t.remote.cancel(cid)
         assert (await t.hub.tracker.wait(cid)).kind == "canceled"
 
 
