@@ -215,6 +215,7 @@ class OpenRequest(HubAnswer, frozen=True, kw_only=True):
     asks_for_data: bool = False
     poll_stopped: str | None = None
     poll_trouble: str | None = None
+    retry_of: str | None = None
     open: Literal[True] = True
     seq: int | UnsetType = UNSET
     success: ClassVar[bool] = False
@@ -260,6 +261,7 @@ class EndedRequest(HubAnswer, frozen=True, kw_only=True):
     parts: tuple[PartFacts, ...]
     parts_total: int
     chunks: int | None
+    retry_of: str | None
     question_id: ClassVar[str | None] = None
     asks_for_data: ClassVar[bool] = False
 
@@ -272,7 +274,7 @@ class Accepted(HubAnswer, frozen=True, kw_only=True):
 
 
 class NamedRequest(HubAnswer, frozen=True, kw_only=True):
-    """The request that was delegated, cancelled, vetoed or answered; ``poll_url`` has its answer later."""
+    """The request that was delegated, cancelled, retried, vetoed or answered; ``poll_url`` has its answer later."""
 
     correlation_id: str
     question_id: str | UnsetType = UNSET

@@ -89,6 +89,13 @@ class VetoBody(_Body):
     """The name of the person."""
 
 
+class RetryBody(_Body):
+    """Send a request again."""
+
+    may_repeat: bool = False
+    """Also if the agent may have done the work already."""
+
+
 class EmptyBody(_Body):
     """An empty body."""
 

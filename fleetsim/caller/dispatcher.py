@@ -11,15 +11,17 @@ from typing import Protocol
 
 from msgspec.structs import asdict, replace
 
+from fleetsim.caller.retry import retry_request
 from fleetsim.caller.tracker import Tracker
 from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.events.log import EventLog
 from fleetsim.events.request import CancelRefused, OutcomeDecided, RequestAccepted, RequestRefused
 from fleetsim.fleet.registry import CardReader
-from fleetsim.ledger import Ledger, RunRecord
+from fleetsim.ledger import Ledger, RetryIsOpen, RunRecord
 from fleetsim.model.errors import FleetsimError, NotAccepting, QuestionNotOpenYet, TaskNotCancelable, UnknownTarget
 from fleetsim.model.limits import TEXT_CHARS_MAX, TooMuchText, check_text
 from fleetsim.model.parts import require_parts
+from fleetsim.model.text import one_line
 from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.request.records import AgentRoute, RequestRecord
 from fleetsim.request.track import follow_up
@@ -45,6 +47,9 @@ class Routes(Protocol):
 
     def route(self, agent: str, request: SkillRequest, *, webhooks: bool) -> AgentRoute:
         """The route for a request. ``webhooks``: whether the agent takes our webhooks."""
+
+    def idempotent(self, agent: str, skill: str) -> bool:
+        """Whether agents.yaml declares that the skill may run twice."""
 
     def came_through(self, request: SkillRequest) -> Collection[str]:
         """The agents that are hubs that the request has visited."""
@@ -100,6 +105,31 @@ class Dispatcher:
         records = self.plan(request)
         await self._record(records, None)
         return tuple(r.request.correlation_id for r in records)
+
+    async def retry(self, correlation_id: str, *, may_repeat: bool = False) -> str:
+        """Send a request that ended again, as a new request that names it. Returns the id of the new one.
+
+        ``may_repeat``: also if the agent may have done the work already.
+
+        Raises UnknownTarget if the request is unknown, RetryRefused, MayHaveRun, TaskBusy while another retry of it is
+        open, and the errors of ``submit``.
+        """
+        record = await self._ledger.request(correlation_id)
+        if record is None:
+            raise UnknownTarget(f"no request “{one_line(correlation_id, 64)}” is known")
+        request = retry_request(
+            record,
+            await self._ledger.outcome(correlation_id),
+            correlation_id=self._runtime.ids.new(),
+            idempotent=self._routes.idempotent(record.agent, record.skill),
+            may_repeat=may_repeat,
+        )
+        try:
+            (new,) = await self.submit(request)
+        except RetryIsOpen as error:
+            hint = f"wait for it: fleetsim task get {error.correlation_id} --wait"
+            raise TaskBusy(f"it is being sent again by request {error.correlation_id}", hint=hint) from None
+        return new
 
     async def cancel(self, correlation_id: str, *, by: str = "operator") -> None:
         """Request the cancel of a request, and wait ``CANCEL_ANSWER_S`` for the agent's refusal, if it has the task.

@@ -40,7 +40,7 @@ from fleetsim.cli.push_config import push_config
 from fleetsim.client.hub_client import HubClient
 from fleetsim.client.hub_follow import question_id, request_id
 from fleetsim.client.results import FollowResult, SentTask
-from fleetsim.model.errors import TimedOut, UnknownTarget
+from fleetsim.model.errors import MayHaveRun, TimedOut, UnknownTarget
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import Part, Task, TaskState
 from fleetsim.model.text import placeholder
@@ -193,6 +193,7 @@ def get(
                 ("task", result.task_id),
                 ("context", result.context_id),
                 ("asked by", row.system_actor if row else None),
+                ("retry of", row.retry_of if row else None),
                 ("took", render.seconds(row.duration_ms / 1000) if row and row.duration_ms is not None else None),
                 ("cost", f"${result.cost_usd:.4f}" if result.cost_usd else None),
             ]
@@ -281,6 +282,33 @@ def cancel(common: CommonOptions, /, task_id: str, agent: str | None, **how: Any
 async def _cancel_at_agent(common: CommonOptions, ask: AskOptions, task_id: str) -> SentTask:
     async with agent_client(common, ask) as client:
         return await client.cancel(task_id)
+
+
+@task.command("retry")
+@click.argument("task_id", metavar="ID")
+@click.option("--may-repeat", is_flag=True, help="Also if the agent may have done the work already.")
+@click.pass_obj
+def retry(common: CommonOptions, /, task_id: str, may_repeat: bool) -> None:
+    """Send a request of the hub again that ended as undeliverable, unknown or failed.
+
+    The new request names the old one, whose outcome stays. After unknown and failed the agent may have done the work:
+    then a person is asked, unless agents.yaml declares the skill idempotent.
+    """
+
+    async def again(hub: HubClient) -> str:
+        request = await request_id(hub, task_id)
+        try:
+            return await hub.retry(request, may_repeat=may_repeat)
+        except MayHaveRun as error:
+            asks = sys.stdin.isatty() and sys.stderr.isatty()
+            if not (asks and click.confirm(f"{error}. Send it again?", err=True)):
+                raise
+        return await hub.retry(request, may_repeat=True)
+
+    request = at_hub(common, again)
+    if common.as_json:
+        render.emit_json({"correlationId": request})
+    common.note(f"sent again as {request}; see: fleetsim task get {request} --wait")
 
 
 @task.command("download")

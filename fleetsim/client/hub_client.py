@@ -35,6 +35,7 @@ from fleetsim.model.errors import (
     FleetsimError,
     HttpRefused,
     LimitReached,
+    MayHaveRun,
     NotAccepting,
     TimedOut,
     UnfitAnswer,
@@ -79,17 +80,13 @@ DEFAULT_URL = "http://127.0.0.1:3000"
 REPLY_BYTES_MAX = 2 * WIRE_BYTES_MAX
 """Bytes of one answer of the hub: a request and what came of it, or a page of excerpts."""
 
-CHAT_WAIT_S = 25.0
-POLL_WAIT_S = 50
+CHAT_WAIT_S, POLL_WAIT_S = 25.0, 50
 
 _START = "start one there with `fleetsim up`, or check its address; from another machine, it needs `up --host`"
-_MARGIN_S = 10.0
-_PROOF_S = 15.0
-_PROOF_BYTES_MAX = 4_096
-_NO_EVENT: Mapping[str, Any] = dict.fromkeys(("seq", "correlationId", "parentId", "agent", "skill", "taskId")) | {
-    "at": "",
-    "level": "warn",
-}
+_MARGIN_S, _PROOF_S, _PROOF_BYTES_MAX = 10.0, 15.0, 4_096
+_NO_EVENT: Mapping[str, Any] = dict(
+    dict.fromkeys(("seq", "correlationId", "parentId", "agent", "skill", "taskId")), at="", level="warn"
+)
 
 _ERRORS: Mapping[str, type[FleetsimError]] = {
     "FLEETSIM_ERR_UNKNOWN_TARGET": UnknownTarget,
@@ -98,6 +95,7 @@ _ERRORS: Mapping[str, type[FleetsimError]] = {
     "FLEETSIM_ERR_UNFIT_ANSWER": UnfitAnswer,
     "FLEETSIM_ERR_TOO_LARGE": TooMuch,
     "FLEETSIM_ERR_BUSY": NotAccepting,
+    "FLEETSIM_ERR_MAY_HAVE_RUN": MayHaveRun,
     "FLEETSIM_ERR_NOT_OPEN_YET": NotAccepting,
     "FLEETSIM_ERR_NOT_ACCEPTING": NotAccepting,
     "FLEETSIM_ERR_BAD_REQUEST": ConfigError,
@@ -422,6 +420,11 @@ class HubClient:
     async def cancel(self, correlation_id: str) -> None:
         await self.post(f"/tasks/{_request_id(correlation_id)}/cancel")
 
+    async def retry(self, correlation_id: str, *, may_repeat: bool = False) -> str:
+        """Send a request that ended again; the id of the new one. Raises MayHaveRun without ``may_repeat``."""
+        path = f"/tasks/{_request_id(correlation_id)}/retry"
+        return (await self.read(answers.NamedRequest, path, {"mayRepeat": may_repeat})).correlation_id
+
     async def answer(
         self,
         question_id: str,
@@ -503,6 +506,7 @@ class HubClient:
     wire_sync = blocking(wire)
     question_sync = blocking(question)
     cancel_sync = blocking(cancel)
+    retry_sync = blocking(retry)
     answer_sync = blocking(answer)
     veto_sync = blocking(veto)
     read_sync = blocking(read)

@@ -69,6 +69,7 @@ class ToolCalls(Protocol):
     async def delegate(self, *of: Any, **keys: Any) -> str: ...
     async def chat_task(self, *of: Any, **keys: Any) -> ChatResponse: ...
     async def cancel(self, *of: Any, **keys: Any) -> None: ...
+    async def retry(self, *of: Any, **keys: Any) -> str: ...
 
 
 class _Arguments(BaseModel):
@@ -201,6 +202,15 @@ class _CancelTask(_Arguments):
     """As delegate or chat_with_agent gave it."""
 
 
+class _RetryTask(_Arguments):
+    """Send work again that ended as undeliverable, unknown or failed. wait_for_task says how the new one ended."""
+
+    correlation_id: Annotated[str, Field(max_length=256)]
+    """As delegate or chat_with_agent gave it."""
+    may_repeat: bool = False
+    """Also if the agent may have done the work already."""
+
+
 async def _manage_cron(hub: ToolCalls, arguments: Any) -> ToolResult:
     keys = arguments.model_dump(exclude_none=True)
     action, ceremony_id = keys.pop("action"), keys.pop("id", "")
@@ -306,6 +316,11 @@ async def _cancel_task(hub: ToolCalls, arguments: Any) -> ToolResult:
     return ToolResult(text=told, data={"correlationId": arguments.correlation_id})
 
 
+async def _retry_task(hub: ToolCalls, arguments: Any) -> ToolResult:
+    new = await hub.retry(**arguments.model_dump())
+    return ToolResult(text=f"Sent again, correlationId {new}", data={"correlationId": new})
+
+
 _TOOLS: Mapping[str, tuple[type[_Arguments], Callable[[ToolCalls, Any], Awaitable[ToolResult]]]] = {
     "manage_cron": (_ManageCron, _manage_cron),
     "list_agents": (_ListAgents, _list_agents),
@@ -314,6 +329,7 @@ _TOOLS: Mapping[str, tuple[type[_Arguments], Callable[[ToolCalls, Any], Awaitabl
     "delegate": (_Delegate, _delegate),
     "wait_for_task": (_WaitForTask, _wait_for_task),
     "cancel_task": (_CancelTask, _cancel_task),
+    "retry_task": (_RetryTask, _retry_task),
 }
 
 

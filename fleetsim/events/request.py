@@ -102,6 +102,7 @@ class RequestAccepted(Event, frozen=True, kw_only=True):
     targets: tuple[str, ...]
     system_actor: str
     source: str
+    retry_of: str | None = None
 
     @classmethod
     def of(cls, request: SkillRequest, *, agent: str, skill: str) -> RequestAccepted:
@@ -116,6 +117,7 @@ class RequestAccepted(Event, frozen=True, kw_only=True):
             targets=request.targets,
             system_actor=request.system_actor,
             source=request.source.interface,
+            retry_of=request.retry_of,
         )
 
 

@@ -83,6 +83,8 @@ class SkillEntry:
     """The skill's id, as the agent knows it."""
     description: Annotated[str, Field(max_length=2_000)] = ""
     """For people."""
+    idempotent: _Flag = False
+    """The agent may do the same request twice without harm: `task retry` sends it again without a confirmation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from fleetsim.api.answers import Accepted, InboxPage, KeyIdentity, LivenessReport, NamedRequest, TaskPage
-from fleetsim.api.bodies import AnswerBody, EmptyBody, RequestBody, VetoBody
+from fleetsim.api.bodies import AnswerBody, EmptyBody, RequestBody, RetryBody, VetoBody
 from fleetsim.client.hub_client import CHALLENGE, prove
 from fleetsim.events.wire import to_wire
 from fleetsim.health.fleet_health import WINDOW_MAX, WINDOW_MIN, window_start
@@ -275,6 +275,12 @@ class Api:
                 raise
             raise Refusal(409, "NOT_OPEN", "the request has ended", hint="nothing is left to cancel") from None
         return answer(NamedRequest(correlation_id=request.path_params["id"]), 202)
+
+    async def retry(self, request: Request) -> Response:
+        body = await read_body(request, RetryBody)
+        await self._ownership.require(principal_of(request), request.path_params["id"])
+        new = await self._hub.dispatcher.retry(request.path_params["id"], may_repeat=body.may_repeat)
+        return answer(NamedRequest(correlation_id=new), 202)
 
     async def veto(self, request: Request) -> Response:
         body = await read_body(request, VetoBody)

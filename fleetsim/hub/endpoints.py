@@ -31,6 +31,7 @@ from fleetsim.api.bodies import (
     EmptyBody,
     PublishBody,
     RequestBody,
+    RetryBody,
     RunCeremonyBody,
     UpdateCeremonyBody,
     VetoBody,
@@ -93,6 +94,7 @@ class Endpoint:
 
 
 _get, _post = partial(Endpoint, "GET"), partial(Endpoint, "POST")
+_on_own = partial(Endpoint, "POST", who=Who.AGENT, own="its own requests", statuses=(202,))
 
 A2A_PATH = "/a2a"
 _LIMIT = ("limit", "the largest number of rows")
@@ -187,15 +189,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         own="its own requests",
         query=(_WAIT,),
     ),
-    _post(
-        "/api/tasks/{id}/cancel",
-        "cancel",
-        Who.AGENT,
-        "cancels a request",
-        EmptyBody,
-        own="its own requests",
-        statuses=(202,),
-    ),
+    _on_own("/api/tasks/{id}/cancel", "cancel", does="cancels a request", body=EmptyBody),
+    _on_own("/api/tasks/{id}/retry", "retry", does="sends a request that ended again, as a new one", body=RetryBody),
     _post(
         "/api/tasks/{id}/veto",
         "veto",
@@ -386,6 +381,7 @@ RESULTS: Mapping[str, Any] = {
     "tasks": answers.TaskPage,
     "task": (answers.OpenRequest, answers.EndedRequest),
     "cancel": answers.NamedRequest,
+    "retry": answers.NamedRequest,
     "veto": answers.NamedRequest,
     "ids": list[answers.KnownId],
     "inbox": answers.InboxPage,

@@ -83,6 +83,11 @@ class CurrentFleet:
             return ()
         return (*hubs_of(request.metadata), self.hub_id)
 
+    def idempotent(self, agent: str, skill: str) -> bool:
+        """Whether agents.yaml declares that the skill may run twice."""
+        view = self._broker.find(agent)
+        return view is not None and any(s.name == skill and s.idempotent for s in view.entry.skills)
+
     def came_through(self, request: SkillRequest) -> Collection[str]:
         """The agents that are hubs that the request has visited; this hub may be one of its own agents."""
         if not (hubs := self._broker.hub_ids):

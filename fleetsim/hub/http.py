@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 from fleetsim.api.answer import to_json
 from fleetsim.api.bodies import read
 from fleetsim.caller.dispatcher import TaskBusy
+from fleetsim.caller.retry import RetryRefused
 from fleetsim.caller.webhooks import CALLBACK_PATH
 from fleetsim.ceremonies.folder import CeremonyExists, CeremonyNotWritable, TooManyCeremonies
 from fleetsim.ceremonies.scheduler import CeremonyBusy
@@ -35,6 +36,7 @@ from fleetsim.model.errors import (
     ConfigError,
     FleetsimError,
     LimitReached,
+    MayHaveRun,
     NotAccepting,
     QuestionNotOpenYet,
     TaskNotCancelable,
@@ -81,6 +83,8 @@ _STATUS: tuple[tuple[type[FleetsimError], int, str], ...] = (
     (CeremonyNotWritable, 409, "NOT_WRITABLE"),
     (TooManyCeremonies, 409, "TOO_MANY"),
     (TaskBusy, 409, "BUSY"),
+    (RetryRefused, 409, "RETRY_REFUSED"),
+    (MayHaveRun, 409, "MAY_HAVE_RUN"),
     (QuestionNotOpenYet, 409, "NOT_OPEN_YET"),
     (TaskNotCancelable, 409, "CANCEL_REFUSED"),
     (NotAccepting, 503, "NOT_ACCEPTING"),

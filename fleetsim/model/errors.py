@@ -67,6 +67,10 @@ class NotAccepting(FleetsimError):
     retryable = True
 
 
+class MayHaveRun(FleetsimError):
+    """The agent may have done the work already: to send it again needs a confirmation."""
+
+
 class QuestionNotOpenYet(NotAccepting):
     """The question is still being recorded; the hub accepts the answer in a moment."""
 

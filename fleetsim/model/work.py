@@ -60,7 +60,7 @@ class SkillRequest(Struct, frozen=True, kw_only=True):
     that the agent already has. With ``first_turn`` the agent chooses the context, as in the first turn of a
     conversation; any other request without a ``context_id`` gets a new one. ``parts`` are files and data beside
     ``text``. ``metadata`` goes into the message; keys that the hub sets itself win. ``traceparent`` is the caller's
-    span (W3C Trace Context); empty without one.
+    span (W3C Trace Context); empty without one. ``retry_of`` is the ended request that this one sends again.
     """
 
     correlation_id: str
@@ -78,6 +78,7 @@ class SkillRequest(Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     first_turn: bool = False
     traceparent: str = ""
+    retry_of: str | None = None
 
 
 DEFAULT_SKILL = "chat"
@@ -246,7 +247,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     and the configured rates priced them. ``text_chars`` is the length of the agent's text; ``truncated`` tells that
     ``text`` is only its beginning. ``parts`` are the first files and data of the answer, ``parts_total`` is their
     number (``model.parts.answer_parts``). ``chunks`` counts the pieces of a stream that carried the whole text; None
-    without such a stream.
+    without such a stream. ``retry_of`` is that of the request.
     """
 
     correlation_id: str
@@ -280,6 +281,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     parts: tuple[ListedPart, ...] = ()
     parts_total: int = 0
     chunks: int | None = None
+    retry_of: str | None = None
 
     @property
     def counts(self) -> bool:

@@ -228,6 +228,7 @@ def outcome_of(
         parts=parts,
         parts_total=parts_total,
         chunks=track.chunks if record.streaming else None,
+        retry_of=record.request.retry_of,
     )
 
 

@@ -187,6 +187,9 @@ class FixedFleet:
         assert self.find_route is not None
         return self.find_route(agent, request)
 
+    def idempotent(self, agent: str, skill: str) -> bool:
+        return False
+
     def came_through(self, request: SkillRequest) -> Collection[str]:
         return ()
 

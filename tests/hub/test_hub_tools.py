@@ -43,7 +43,7 @@ async def said(t: LocalHub, name: str, arguments: Any, *, key: str = QUINN) -> s
 
 def test_both_forms_describe_the_same_tools_with_valid_schemas() -> None:
     forms = {tool["name"]: tool for tool in anthropic_tools()}
-    talking = ["chat_with_agent", "delegate", "wait_for_task", "cancel_task"]
+    talking = ["chat_with_agent", "delegate", "wait_for_task", "cancel_task", "retry_task"]
     assert list(forms) == ["manage_cron", "list_agents", "find_skills", *talking]
     for tool in openai_tools():
         assert set(tool) == {"type", "function"}

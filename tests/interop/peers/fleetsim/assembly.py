@@ -68,6 +68,9 @@ class Place:
             push=self.ways.push and view.capabilities.push_notifications,
         )
 
+    def idempotent(self, agent: str, skill: str) -> bool:
+        return False
+
     def came_through(self, request: SkillRequest) -> tuple[str, ...]:
         return ()
 
