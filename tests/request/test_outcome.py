@@ -194,6 +194,7 @@ def test_an_outcome_has_these_keys() -> None:
         "parts": said["parts"],
         "partsTotal": said["partsTotal"],
         "chunks": None,
+        "retryOf": None,
     }
     assert said["usage"]["input_tokens"] == 10
     bare = payload(OutcomeDecided.of(structs.replace(ended(task(C, "done")), cause=None)))
