@@ -11,13 +11,13 @@ from typing import Protocol
 
 from msgspec.structs import asdict, replace
 
-from fleetsim.caller.retry import retry_request
+from fleetsim.caller.retry import require_first, retry_id, retry_request
 from fleetsim.caller.tracker import Tracker
 from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.events.log import EventLog
 from fleetsim.events.request import CancelRefused, OutcomeDecided, RequestAccepted, RequestRefused
 from fleetsim.fleet.registry import CardReader
-from fleetsim.ledger import Ledger, RetryIsOpen, RunRecord
+from fleetsim.ledger import Ledger, RunRecord
 from fleetsim.model.errors import FleetsimError, NotAccepting, QuestionNotOpenYet, TaskNotCancelable, UnknownTarget
 from fleetsim.model.limits import TEXT_CHARS_MAX, TooMuchText, check_text
 from fleetsim.model.parts import require_parts
@@ -111,24 +111,25 @@ class Dispatcher:
 
         ``may_repeat``: also if the agent may have done the work already.
 
-        Raises UnknownTarget if the request is unknown, RetryRefused, MayHaveRun, TaskBusy while another retry of it is
-        open, and the errors of ``submit``.
+        A request is sent again once; after that, the newest of the chain may be.
+
+        Raises UnknownTarget if the request is unknown, RetryRefused, MayHaveRun, and the errors of ``submit``.
         """
         record = await self._ledger.request(correlation_id)
         if record is None:
             raise UnknownTarget(f"no request “{one_line(correlation_id, 64)}” is known")
+        require_first(await self._ledger.request(retry_id(correlation_id)))
         request = retry_request(
             record,
             await self._ledger.outcome(correlation_id),
-            correlation_id=self._runtime.ids.new(),
             idempotent=self._routes.idempotent(record.agent, record.skill),
             may_repeat=may_repeat,
         )
         try:
             (new,) = await self.submit(request)
-        except RetryIsOpen as error:
-            hint = f"wait for it: fleetsim task get {error.correlation_id} --wait"
-            raise TaskBusy(f"it is being sent again by request {error.correlation_id}", hint=hint) from None
+        except ValueError:  # another call, perhaps at another hub, was first
+            require_first(await self._ledger.request(request.correlation_id))
+            raise
         return new
 
     async def cancel(self, correlation_id: str, *, by: str = "operator") -> None:

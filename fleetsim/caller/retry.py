@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID, uuid5
+
 from msgspec.structs import replace
 
 from fleetsim.model.errors import FleetsimError, MayHaveRun
@@ -17,10 +19,28 @@ class RetryRefused(FleetsimError):
     """The request cannot be sent again, also not after a confirmation."""
 
 
+_IDS = UUID("3d0b6a52-6f0e-4c37-9d0e-1f6b8f6b2c11")
+
+
+def retry_id(correlation_id: str) -> str:
+    """The id of the request that sends this one again. It follows from the old id, so the ledger admits only one, at
+    any hub of the fleet.
+    """
+    return str(uuid5(_IDS, correlation_id))
+
+
+def require_first(newer: RequestRecord | None) -> None:
+    """Raise RetryRefused if ``newer``, the request of ``retry_id``, exists."""
+    if newer is not None:
+        name = newer.request.correlation_id
+        hint = f"look at that one, and retry it if it failed: fleetsim task get {name}"
+        raise RetryRefused(f"it was sent again as {name}", hint=hint)
+
+
 def retry_request(
-    record: RequestRecord, outcome: Outcome | None, *, correlation_id: str, idempotent: bool, may_repeat: bool
+    record: RequestRecord, outcome: Outcome | None, *, idempotent: bool, may_repeat: bool
 ) -> SkillRequest:
-    """Return the request that sends ``record`` again, as ``correlation_id``; it names the old one (``retry_of``).
+    """Return the request that sends ``record`` again, with the id of ``retry_id``; it names the old one (``retry_of``).
 
     ``idempotent``: agents.yaml declares that the skill may run twice. ``may_repeat``: the caller confirmed it.
 
@@ -43,5 +63,5 @@ def retry_request(
         raise MayHaveRun(what, hint="confirm with --may-repeat (API: mayRepeat), or declare the skill idempotent")
     # An empty hint: the sender named no skill, and the agent chose.
     skill = None if record.hint == "" else old.skill
-    new = {"correlation_id": correlation_id, "retry_of": old.correlation_id, "skill": skill}
+    new = {"correlation_id": retry_id(old.correlation_id), "retry_of": old.correlation_id, "skill": skill}
     return replace(old, **new, parent_id=None, traceparent="")

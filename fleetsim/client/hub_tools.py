@@ -203,12 +203,11 @@ class _CancelTask(_Arguments):
 
 
 class _RetryTask(_Arguments):
-    """Send work again that ended as undeliverable, unknown or failed. wait_for_task says how the new one ended."""
+    """Send work again that no agent accepted (undeliverable), or whose skill may run twice. wait_for_task says how the
+    new one ended."""
 
     correlation_id: Annotated[str, Field(max_length=256)]
     """As delegate or chat_with_agent gave it."""
-    may_repeat: bool = False
-    """Also if the agent may have done the work already."""
 
 
 async def _manage_cron(hub: ToolCalls, arguments: Any) -> ToolResult:

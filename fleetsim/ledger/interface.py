@@ -106,7 +106,7 @@ class Ledger(Protocol):
         """Record requests (and the ceremony run they belong to) before a byte leaves; all or none.
 
         Returns False, having recorded nothing, if ``run``'s slot was already claimed. A correlation id
-        that exists raises ValueError. RetryIsOpen: an open request has the same ``retry_of``.
+        that exists raises ValueError.
         """
 
     async def update(self, *records: RequestRecord) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from fleetsim.model.errors import ConfigError, FleetsimError, NotAccepting
+from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import JsonObject
 from fleetsim.model.work import Answer, Outcome
@@ -43,14 +43,6 @@ class LedgerBroken(NotAccepting):
     """The ledger failed in a way that does not pass by itself: the hub takes no work and ends."""
 
     retryable = False
-
-
-class RetryIsOpen(FleetsimError, ValueError):
-    """Another retry of the same request is open: ``correlation_id``."""
-
-    def __init__(self, correlation_id: str) -> None:
-        super().__init__(f"the retry {correlation_id} is open")
-        self.correlation_id = correlation_id
 
 
 class HubTooOld(LedgerBroken, ConfigError):

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from fleetsim.fleet.settings import SkillEntry
-from fleetsim.model.errors import MayHaveRun, NotAccepting, UnknownTarget
+from fleetsim.model.errors import FleetsimError, MayHaveRun, UnknownTarget
 from fleetsim.model.work import SkillRequest
 from tests.hub.local_hub import LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
@@ -52,7 +52,7 @@ async def test_work_that_may_have_run_needs_a_confirmation_or_a_declaration() ->
             assert (await t.hub.tracker.wait(new)).kind == "failed"
 
 
-async def test_a_second_retry_is_refused_while_the_first_is_open() -> None:
+async def test_a_request_is_sent_again_once_and_then_the_newest_of_the_chain() -> None:
     async with local_hub(worker(), task_limit_s=60.0) as t:
         await asyncio.sleep(1)
         t.network.down(AT_QUINN)
@@ -60,15 +60,24 @@ async def test_a_second_retry_is_refused_while_the_first_is_open() -> None:
         t.network.up(AT_QUINN)
         await asyncio.sleep(120)
         told = await asyncio.gather(*(t.remote.retry("c-1") for _ in range(3)), return_exceptions=True)
-        assert sorted(type(one).__name__ for one in told) == ["NotAccepting", "NotAccepting", "str"]
+        assert len([one for one in told if isinstance(one, FleetsimError)]) == 2
         (first,) = (one for one in told if isinstance(one, str))
-        with pytest.raises(NotAccepting, match=first):
-            await t.remote.retry("c-1")
         await t.hub.tracker.wait(first)
-        assert await t.remote.retry("c-1")
+        with pytest.raises(FleetsimError, match=first):
+            await t.remote.retry("c-1", may_repeat=True)
 
 
-async def test_open_successful_unknown_and_emptied_requests_are_not_sent_again() -> None:
+async def test_a_retry_that_failed_may_be_sent_again() -> None:
+    async with local_hub(worker()) as t:
+        await asyncio.sleep(1)
+        assert await ended(t, "c-1", skill="fail") == "failed"
+        first = await t.remote.retry("c-1", may_repeat=True)
+        await t.hub.tracker.wait(first)
+        newest = await t.remote.retry(first, may_repeat=True)
+        assert (await t.remote.task(newest)).retry_of == first
+
+
+async def test_open_successful_missing_and_emptied_requests_are_not_sent_again() -> None:
     async with local_hub(worker()) as t:
         await asyncio.sleep(1)
         assert await ended(t, "done") == "completed"

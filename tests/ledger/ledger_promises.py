@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from fleetsim.health.outcome_stats import OutcomeFacts
-from fleetsim.ledger import NoticeState, RetryIsOpen, RunStatus
+from fleetsim.ledger import NoticeState, RunStatus
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.task import DataPart, TaskState
 from fleetsim.model.work import SkillRequest
@@ -28,7 +28,6 @@ from tests.ledger.ledgers import (
     outcome,
     question,
     record,
-    retry,
     run,
     task,
     webhook,
@@ -422,16 +421,3 @@ async def test_ten_thousand_open_requests_load_within_the_restart_budget(kept: O
     async with kept() as ledger:
         assert len(await ledger.open_requests()) == 10_000
         assert time.process_time() - began < 5
-
-
-async def test_one_retry_of_a_request_is_open_at_a_time(opened: OpenLedger) -> None:
-    async with opened() as ledger:
-        await ledger.accept([record("c-1")])
-        await ledger.close(outcome("c-1"))
-        told = await asyncio.gather(*(ledger.accept([retry(f"r-{n}")]) for n in range(4)), return_exceptions=True)
-        assert sorted(map(type, told), key=str) == [bool, RetryIsOpen, RetryIsOpen, RetryIsOpen]
-        (first,) = await ledger.open_requests()
-        assert first.request.retry_of == "c-1"
-        assert await ledger.accept([retry("o-1", "c-2"), retry("o-2", "c-9"), retry("o-3", None)])
-        await ledger.close(outcome(first.request.correlation_id))
-        assert await ledger.accept([retry("r-5")])

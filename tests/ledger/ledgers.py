@@ -7,8 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeAlias
 
-from msgspec.structs import replace
-
 from fleetsim.events.request import Event
 from fleetsim.ledger import (
     CardSnapshot,
@@ -65,12 +63,6 @@ def record(name: str, *, agent: str = "a", text: str = "do it") -> RequestRecord
         deadline_at=at(3600),
         message_id=f"m-{name}",
     )
-
-
-def retry(name: str, retry_of: str | None = "c-1") -> RequestRecord:
-    """A request that sends another one again. Its metadata has the same key, for another request."""
-    made = record(name)
-    return replace(made, request=replace(made.request, retry_of=retry_of, metadata={"retry_of": "c-9"}))
 
 
 def task(text: str = "done", state: TaskState = TaskState.WORKING) -> Task:

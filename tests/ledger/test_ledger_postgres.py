@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from typing import ClassVar, Self
 
@@ -10,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import initialize, run_state_machine_as_test
 
-from fleetsim.ledger import LedgerLimits, RetryIsOpen
+from fleetsim.ledger import LedgerLimits
 from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.ledger import PostgresLedger, open_postgres
 from tests.ledger.ledger_promises import *  # noqa: F403 - each promise is a test here
-from tests.ledger.ledgers import SMALL, OpenLedger, outcome, record, retry
+from tests.ledger.ledgers import SMALL, OpenLedger
 from tests.ledger.test_ledger_machine import LIMITS, LedgerMachine
 from tests.ledger.test_ledger_shared import (  # noqa: F401
     test_a_raised_notice_belongs_to_one_hub_until_that_hub_has_left,
@@ -83,13 +82,3 @@ def opened(server: Server) -> OpenLedger:
 @pytest.fixture
 def kept(opened: OpenLedger) -> OpenLedger:
     return opened
-
-
-async def test_two_hubs_admit_one_retry_of_a_request(opened: OpenLedger) -> None:
-    async with opened() as first, opened() as second:
-        for n in range(10):
-            await first.accept([record(f"c-{n}")])
-            await first.close(outcome(f"c-{n}"))
-            again = [hub.accept([retry(f"r-{n}-{hub is first}", f"c-{n}")]) for hub in (first, second)]
-            told = await asyncio.gather(*again, return_exceptions=True)
-            assert {type(one) for one in told} == {bool, RetryIsOpen}

@@ -110,9 +110,8 @@ class PostgresLedger(StoredLedger, SharedLedger):
     async def accept(self, records: Sequence[RequestRecord], *, run: RunRecord | None = None) -> bool:
         rows = [verbs.request_row(record, run, content=True) for record in records]
         claim = None if run is None else verbs.run_row(run)
-        again = frozenset(record.request.retry_of for record in records if record.request.retry_of)
         ids = [row[0] for row in rows] + ([] if run is None else [verbs.run_key(run)])
-        return bool(await self._write(verbs.accept, verbs.AcceptCall(rows, claim, again), *ids))
+        return bool(await self._write(verbs.accept, verbs.AcceptCall(rows, claim), *ids))
 
     async def update(self, *records: RequestRecord) -> None:
         rows = {record.request.correlation_id: verbs.request_row(record) for record in records}

@@ -18,7 +18,7 @@ from fleetsim.events.wire import to_wire
 from fleetsim.ledger.bodies import encode, join, micros, request_body, request_content
 from fleetsim.ledger.interface import NOTICES_MAX, LedgerLimits
 from fleetsim.ledger.postgres.storage import Connection
-from fleetsim.ledger.records import RetryIsOpen, RunRecord
+from fleetsim.ledger.records import RunRecord
 from fleetsim.model.work import Outcome, OutcomeKind
 from fleetsim.request.records import Phase, QuestionState, RequestRecord
 
@@ -33,7 +33,6 @@ PRUNED_MAX = 512
 class AcceptCall(NamedTuple):
     requests: list[tuple[Any, ...]]
     run: tuple[Any, ...] | None
-    retry_of: frozenset[str] = frozenset()
 
 
 class AppendCall(NamedTuple):
@@ -67,7 +66,6 @@ async def probe(connection: Connection, calls: Sequence[Any]) -> Sequence[Any]:
 
 async def accept(connection: Connection, calls: Sequence[AcceptCall]) -> Sequence[bool]:
     claims = [call.run for call in calls if call.run is not None]
-    await _require_no_retry(connection, [name for call in calls for name in call.retry_of])
     try:
         claimed = set()
         if claims:
@@ -87,26 +85,6 @@ async def accept(connection: Connection, calls: Sequence[AcceptCall]) -> Sequenc
     except asyncpg.UniqueViolationError as error:
         raise ValueError(f"an id is already in use ({error})") from None
     return accepted
-
-
-async def _require_no_retry(connection: Connection, retry_of: Sequence[str]) -> None:
-    """Raise RetryIsOpen if an open request of any hub sends one of these again, or two of the group send the same.
-
-    The lock is held until the commit, so the next hub sees this one's row: each statement has a new snapshot.
-    """
-    for name in sorted(retry_of):
-        lock = "SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || ' retry ' || $1, 0))"
-        await connection.execute(lock, name)
-        found = await connection.fetchval(
-            "SELECT correlation_id FROM requests WHERE phase <> 'closed' AND CASE WHEN strpos(body, $1) > 0"
-            " THEN body::json -> 'request' ->> 'retry_of' = $2 END LIMIT 1",
-            f'"retry_of":{encode(name)}',
-            name,
-        )
-        if found is not None:
-            raise RetryIsOpen(found)
-    if len(set(retry_of)) < len(retry_of):
-        raise RetryIsOpen("of the same group")  # alone, the first of them is accepted
 
 
 async def update(connection: Connection, calls: Sequence[list[tuple[Any, ...]]]) -> Sequence[None]:

@@ -30,7 +30,6 @@ from fleetsim.ledger.records import (
     NoticeRecord,
     NoticeState,
     RequestNote,
-    RetryIsOpen,
     RunRecord,
 )
 from fleetsim.ledger.sqlite.file import open_file, open_memory, open_to_read
@@ -107,8 +106,6 @@ class SqliteLedger(StoredLedger):
             if run and not insert(connection, "runs", _run_row(run), unless_claimed):
                 return False
             for record in records:
-                if record.request.retry_of is not None:
-                    _require_no_retry(connection, record.request.retry_of)
                 name, phase, body = record.request.correlation_id, record.phase.value, request_body(record)
                 columns = (name, record.agent, phase, micros(record.accepted_at), run and run.claim.run_id, body)
                 insert(connection, "requests", columns)
@@ -481,17 +478,6 @@ _WITH_CONTENT = (
 def _request_of(body: str, right: int, content: str | None, content_right: int, phase: str, _: int) -> RequestRecord:
     """The record as it was last updated; only the phase's column says that it is closed."""
     return replace(join(sound(body, right and content_right), content), phase=Phase(phase))
-
-
-def _require_no_retry(connection: Connection, retry_of: str) -> None:
-    """Raise RetryIsOpen if an open request sends the same one again. Retries are rare, so this has no index."""
-    row = connection.execute(
-        "SELECT correlation_id FROM requests WHERE phase <> 'closed'"
-        " AND CASE WHEN instr(body, ?) THEN json_extract(body, '$.request.retry_of') = ? END LIMIT 1",
-        (f'"retry_of":{encode(retry_of)}', retry_of),
-    ).fetchone()
-    if row is not None:
-        raise RetryIsOpen(row[0])
 
 
 def _run_row(run: RunRecord) -> tuple[Any, ...]:
