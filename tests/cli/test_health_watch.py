@@ -28,7 +28,7 @@ async def test_watched_health_of_a_window_ends_when_a_condition_holds(tmp_path: 
             await shell.arun("send", "scout", "hello", "--skill", "echo")
             watched = await watching
             once = await shell.arun("health", "--window", "15m", "-o", "json")
-            too_long = await shell.arun("health", "--window", "2d")
+            too_long = await shell.arun("health", "--window", "8d")
     rows = [json.loads(line) for line in watched.stdout.splitlines()]
     assert (watched.returncode, rows[-1]["totalOutcomes"], rows[-1]["windowHours"]) == (1, 1, 0.25), watched.stderr
     assert (json.loads(once.stdout)["totalOutcomes"], too_long.returncode) == (1, 2), too_long.stderr

@@ -96,8 +96,11 @@ async def screens(env: Env, feed: EventFeed, meanwhile: Callable[[], Awaitable[o
         for key in ("1", "2", "3", "4", "5", "l"):
             await pilot.press(key)
             app.draw()
-            await pilot.pause()
-            lines = [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
+            lines, before = [""], list[str]()
+            while lines != before:  # the parts of a conversation are mounted one by one
+                await asyncio.sleep(0.1)
+                await pilot.pause()
+                before, lines = lines, [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
             # Without clock, messages, keys, bars and trends, which move. An outcome ends some milliseconds before its
             # event, so the two screens may show the seconds before and after a full one.
             moving = r"[▁▂▃▄▅▆▇█·]|\b\d+ms *|\b\d\d:\d\d:\d\d\b"
