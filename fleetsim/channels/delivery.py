@@ -66,7 +66,8 @@ APART_S, BURST = 2.0, 5.0
 """Each sink gets at most ``BURST`` notices at once, then one per ``APART_S`` seconds: Discord's limit."""
 
 RETRY_S = 60.0
-"""A sink that failed gets the oldest of its undelivered notices after so many seconds, and all once it takes one."""
+"""Seconds from a failure of a sink until it gets the oldest of its undelivered notices again; it gets all of them once
+it takes one."""
 
 RUN_S = 3_600.0
 """How long the notice of a run is worth sending."""
@@ -197,7 +198,7 @@ class Channels:
     ) -> None:
         """As ``send``, for a notice that is a row of the ledger until ``until``. No sink gets one of a subject twice.
 
-        Without a ledger that takes writes, the notice is sent all the same.
+        Without a ledger that takes writes, the notice is still sent.
         """
         channel = self.in_force.get(channel_id)
         if self._ledger is None or channel is None or channel.refusal(owner):

@@ -177,7 +177,7 @@ async def knows(session: Session, operation: Operation) -> bool:
 _CHANGING = re.compile(
     r"/?\b(?:tasks/|message:)[^\s\"',]*|[0-9][0-9T:.Z+-]{7,}|\b[0-9a-f-]{16,}\b|/?" + re.escape(NO_METHOD)
 )
-"""What a page about an unknown path repeats of the request: the path, the moment and ids."""
+"""The parts of a request that a page about an unknown path repeats: the path, the moment and ids."""
 
 
 def _refusal(exchange: Exchange) -> tuple[object, ...]:

@@ -50,7 +50,7 @@ class SendScreen(ModalScreen[str]):
         super().__init__(name=SEND)
         self._agent, self._skills, self._send, self._under_way = draft.agent, skills, send, False
         self._round, self._at = [draft, *reversed(sent)], 0
-        """What the person typed, then the earlier requests; ``_at`` is the shown one."""
+        """The text of the person first, then the earlier requests; ``_at`` is the shown one."""
         hints = [line((key(one), Tone.PRIMARY), (f" {word}", MUTED)) for one, word in HINTS.items()]
         self._about, self._keys = Lines(id="send-about", classes="framed"), hints
         self._skill = Select[str]((), prompt="the hub chooses", id="send-skill", classes="framed", compact=True)

@@ -273,7 +273,7 @@ class Api:
         except UnknownTarget:
             if await self._hub.ledger.request(request.path_params["id"]) is None:
                 raise
-            raise Refusal(409, "NOT_OPEN", "the request has ended", hint="nothing is left to cancel") from None
+            raise Refusal(409, "NOT_OPEN", "the request has ended", hint="its outcome is final") from None
         return answer(NamedRequest(correlation_id=request.path_params["id"]), 202)
 
     async def retry(self, request: Request) -> Response:

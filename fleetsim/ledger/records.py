@@ -147,7 +147,7 @@ class CardSnapshot(Struct, frozen=True, kw_only=True):
 
 
 class NoticeState(StrEnum):
-    """What became of a notice at one sink."""
+    """The state of a notice at one sink."""
 
     RAISED = "raised"
     DELIVERED = "delivered"

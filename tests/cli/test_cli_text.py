@@ -94,7 +94,7 @@ async def test_text_at_the_command_line_is_the_same_by_url_and_through_the_hub(t
 
 
 def printed(said: str, columns: int = 80) -> str:
-    """The output of the statement on a terminal of so many columns."""
+    """The output of the statement on a terminal of this width in columns."""
     terminal, screen = pty.openpty()
     fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
     command = [sys.executable, "-c", f"from fleetsim.cli import render; {said}"]

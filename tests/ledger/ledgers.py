@@ -12,6 +12,7 @@ from fleetsim.ledger import (
     CardSnapshot,
     EarlyWebhook,
     Ledger,
+    LedgerBroken,
     LedgerLimits,
     NoticeRecord,
     NoticeState,
@@ -120,3 +121,17 @@ def event(seq: int, *, topic: str = "agent.skill.update", request: str | None = 
 
 def notice(subject: str, state: NoticeState = NoticeState.RAISED, *, place: str = "ops slack chat") -> NoticeRecord:
     return NoticeRecord(subject=subject, place=place, state=state, kind="question", until=at(60), content={"ä": 1})
+
+
+class LostLeases:
+    """Collects the reasons for which a hub lost its lease."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def ledger_failed(self, error: LedgerBroken) -> None: ...
+
+    def ledger_refused(self, reason: str) -> None: ...
+
+    def lease_lost(self, why: str) -> None:
+        self.reasons.append(why)

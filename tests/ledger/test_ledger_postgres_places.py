@@ -12,12 +12,13 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from msgspec import UNSET
 
 from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.ledger import open_postgres
 from fleetsim.ledger.postgres.storage import refused
 from fleetsim.model.errors import ConfigError
-from tests.ledger.ledgers import event, outcome, record
+from tests.ledger.ledgers import LostLeases, event, outcome, record
 from tests.postgres import PASSWORD, USER, Server, free_port
 from tests.storms.hubs_rig import program
 
@@ -110,11 +111,14 @@ async def test_a_hub_needs_no_more_than_the_rights_of_the_page(own_server: Serve
         f"CREATE ROLE fleet_hub LOGIN PASSWORD '{PASSWORD}'",
         f"CREATE ROLE fleet_reader LOGIN PASSWORD '{PASSWORD}'",
         "REVOKE ALL ON DATABASE postgres FROM PUBLIC",
+        "REVOKE SELECT ON pg_stat_activity FROM PUBLIC",
         grants.replace("DATABASE fleet", "DATABASE postgres"),
     )
     hub = Place.read(own_server.url().replace(f"//{USER}:", "//fleet_hub:"), password=True)
     async with open_postgres(hub) as one, open_postgres(hub, name="b") as other:
+        one.report_to(LostLeases())
         await one.require_writable()
+        assert await one.database_state() is UNSET
         assert await one.accept([record("c-2")])
         await one.append([event(0)])
         assert await other.request("c-2") is not None

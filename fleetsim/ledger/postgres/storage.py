@@ -274,7 +274,7 @@ class Storage:
         self._writer, self.renewed, self.lost, self._confirmed = connection, before, False, 0
 
     async def _require_own_name(self, connection: Connection) -> None:
-        """Raise NameTaken if the member of this name is no earlier process of this hub, and its lease goes on."""
+        """Raise NameTaken while another hub of this name has a lease; an earlier process of this hub is not another."""
         await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"name {self._name}")
         left = await connection.fetchval(
             "SELECT extract(epoch FROM expires_at - clock_timestamp())::float8 FROM hubs WHERE name = $1 AND name <> ''"
