@@ -85,6 +85,9 @@ async def test_strict_defaults_of_the_database_refuse_no_write(own_server: Serve
         hubs = {"a": one, "b": other}
         calls = [hub.accept([record(f"{name}-{n}")]) for n in range(50) for name, hub in hubs.items()]
         assert all(await asyncio.gather(*calls))
+        state = await one.database_state()
+        assert state is not UNSET
+        assert state.isolation == "read committed"
 
 
 @pytest.mark.parametrize("code", ["40001", "40P01"])
