@@ -5,21 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.ports import held_port
+
 USER, PASSWORD = "fleet", "correct-horse"
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port
 
 
 def programs() -> Path:
@@ -39,7 +33,8 @@ class Server:
         self._folder = tempfile.TemporaryDirectory(prefix="fleetsim-postgres-", ignore_cleanup_errors=True)
         folder = Path(self._folder.name)
         self.data = folder / "data"
-        self.port = free_port()
+        self._held = ExitStack()
+        self.port = self._held.enter_context(held_port())
         self._bin = programs()
         self._user = 65534 if os.geteuid() == 0 else None
         password = folder / "password"
@@ -86,6 +81,7 @@ class Server:
     def close(self) -> None:
         if (self.data / "postmaster.pid").exists():
             self.stop("immediate")
+        self._held.close()
         self._folder.cleanup()
 
     @property

@@ -14,7 +14,6 @@ import pytest
 from tests import command
 from tests.browser.served import Served, command_line, recording, serving, until
 from tests.cli.world import Shell
-from tests.postgres import free_port
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
@@ -91,13 +90,12 @@ async def test_other_hosts_and_origins_are_refused(served: Served) -> None:
     assert served.viewers == []
 
 
-async def test_a_public_address_is_printed_and_accepted_beside_the_own_one(tmp_path: Path) -> None:
-    port = free_port()
-    public = ("--port", str(port), "--public-url", "https://dash.example/")
+async def test_a_public_address_is_printed_and_accepted_beside_the_own_one(tmp_path: Path, free_port: int) -> None:
+    public = ("--port", str(free_port), "--public-url", "https://dash.example/")
     with serving(tmp_path, "--replay", str(recording(tmp_path)), *public) as served:
         assert served.addresses[0].startswith("https://dash.example/?token=")
         token = served.addresses[0].partition("?")[2]
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{free_port}") as session:
             there = {"Host": "dash.example", "Origin": "https://dash.example"}
             async with session.get(f"/?{token}", headers=there) as response:
                 cookie = response.headers["Set-Cookie"]

@@ -9,17 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.ports import held_port
 from tests.runtime.authority import Authority
 
 PARTS = ("tinyproxy", "nginx")
 MISSING = [part for part in PARTS if shutil.which(part, path="/usr/sbin:/usr/bin:/usr/local/bin") is None]
 LOGIN = "me:s3cr3t"
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @contextmanager
@@ -44,15 +39,16 @@ def _running(command: list[str], port: int, log: Path) -> Iterator[None]:
 @contextmanager
 def tinyproxy(folder: Path) -> Iterator[tuple[str, Path]]:
     """A proxy that requires ``LOGIN``: its address and its log."""
-    port, log = free_port(), folder / "tinyproxy.log"
+    log = folder / "tinyproxy.log"
     user, word = LOGIN.split(":")
     configuration = folder / "tinyproxy.conf"
-    configuration.write_text(
-        f'Port {port}\nListen 127.0.0.1\nTimeout 60\nLogFile "{log}"\nLogLevel Connect\nMaxClients 50\n'
-        f"BasicAuth {user} {word}\nAllow 127.0.0.1\n"
-    )
-    with _running(["tinyproxy", "-d", "-c", str(configuration)], port, folder / "tinyproxy.out"):
-        yield f"http://127.0.0.1:{port}", log
+    with held_port() as port:
+        configuration.write_text(
+            f'Port {port}\nListen 127.0.0.1\nTimeout 60\nLogFile "{log}"\nLogLevel Connect\nMaxClients 50\n'
+            f"BasicAuth {user} {word}\nAllow 127.0.0.1\n"
+        )
+        with _running(["tinyproxy", "-d", "-c", str(configuration)], port, folder / "tinyproxy.out"):
+            yield f"http://127.0.0.1:{port}", log
 
 
 @contextmanager
@@ -61,7 +57,13 @@ def nginx(folder: Path, agent: str, authority: Authority) -> Iterator[str]:
 
     The outer server requests gzip from the inner one, as gateways do that compress on the way to themselves.
     """
-    outer, inner = free_port(), free_port()
+    with held_port() as outer, held_port() as inner:
+        command = _nginx_command(folder, agent, authority, outer, inner)
+        with _running(command, outer, folder / "nginx.out"):
+            yield f"https://127.0.0.1:{outer}"
+
+
+def _nginx_command(folder: Path, agent: str, authority: Authority, outer: int, inner: int) -> list[str]:
     certificate = folder / "server.pem"
     made = authority.made.issue_cert("127.0.0.1")
     made.private_key_and_cert_chain_pem.write_to_path(certificate)
@@ -88,6 +90,4 @@ def nginx(folder: Path, agent: str, authority: Authority) -> Iterator[str]:
         }}
         """
     )
-    command = ["nginx", "-e", "stderr", "-p", str(folder), "-c", str(configuration)]
-    with _running(command, outer, folder / "nginx.out"):
-        yield f"https://127.0.0.1:{outer}"
+    return ["nginx", "-e", "stderr", "-p", str(folder), "-c", str(configuration)]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.broken.catalogue import mutant  # noqa: E402
+from tests.ports import held_port  # noqa: E402
 
 TEN = (
     "missing-kind",
@@ -73,16 +73,9 @@ def _address(process: subprocess.Popen[str]) -> str:
     raise SystemExit(f"the agent did not start: {told.strip() or 'it said nothing'}")
 
 
-def _free_place() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
-
-
 def _verdicts(broken: str | None, rows: Sequence[str], tries: int = 2) -> dict[str, set[str]]:
     """The check's verdict about each row of an agent, over all dialects. Repeated if the agent could not be reached."""
-    place = _free_place()
-    with _agent(broken, place) as url:
+    with held_port() as port, _agent(broken, place := f"127.0.0.1:{port}") as url:
         only = [word for row in rows for word in ("--only", row)]
         words = ["check", url, *only, "--webhook-listen", place, "--allow-side-effects", "-o", "json", "-q"]
         done = subprocess.run(

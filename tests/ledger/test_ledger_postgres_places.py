@@ -19,7 +19,7 @@ from fleetsim.ledger.postgres.ledger import open_postgres
 from fleetsim.ledger.postgres.storage import refused
 from fleetsim.model.errors import ConfigError
 from tests.ledger.ledgers import LostLeases, event, outcome, record
-from tests.postgres import PASSWORD, USER, Server, free_port
+from tests.postgres import PASSWORD, USER, Server
 from tests.storms.hubs_rig import program
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "several-hubs.md"
@@ -52,8 +52,8 @@ async def write_and_read(place: Place) -> None:
         assert await ledger.outcome("c-1") is not None
 
 
-async def test_the_primary_of_several_hosts_is_found(own_server: Server) -> None:
-    address = own_server.url().replace("@127.0.0.1:", f"@127.0.0.1:{free_port()},127.0.0.1:")
+async def test_the_primary_of_several_hosts_is_found(own_server: Server, free_port: int) -> None:
+    address = own_server.url().replace("@127.0.0.1:", f"@127.0.0.1:{free_port},127.0.0.1:")
     place = Place.read(f"{address}&target_session_attrs=read-write", password=True)
     await write_and_read(place)
     assert PASSWORD not in str(place)
@@ -141,15 +141,14 @@ def test_a_refused_certificate_names_the_option_for_its_authority() -> None:
 
 
 @pytest.fixture
-def pooler(own_server: Server, mode: str) -> Iterator[int]:
+def pooler(own_server: Server, mode: str, free_port: int) -> Iterator[int]:
     """The port of a PgBouncer in front of the server."""
-    port = free_port()
     with tempfile.TemporaryDirectory(prefix="fleetsim-pooler-") as name:  # pytest's own folder is closed to nobody
         folder = Path(name)
         (folder / "users").write_text(f'"{USER}" "{PASSWORD}"')
         (folder / "ini").write_text(
             f"[databases]\npostgres = host=127.0.0.1 port={own_server.port} dbname=postgres\n[pgbouncer]\n"
-            f"listen_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = plain\nauth_file = {folder}/users\n"
+            f"listen_addr = 127.0.0.1\nlisten_port = {free_port}\nauth_type = plain\nauth_file = {folder}/users\n"
             f"pool_mode = {mode}\nunix_socket_dir =\n"
         )
         folder.chmod(0o755)
@@ -157,7 +156,7 @@ def pooler(own_server: Server, mode: str) -> Iterator[int]:
         with subprocess.Popen(
             [program("pgbouncer"), "-q", folder / "ini"], user=user, stderr=subprocess.DEVNULL
         ) as running:
-            yield port
+            yield free_port
             running.terminate()
 
 

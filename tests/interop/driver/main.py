@@ -19,8 +19,9 @@ from typing import Any
 from driver.envs import CannotBuild, Env, command, python, ready
 from driver.expected import LANES, OURS, PROGRAMS, Lane, Program
 from driver.places import INTEROP, LOGS, PAGE, SHARED
-from driver.processes import PeerFailed, client, end_all, free_port, run_to_end, server
+from driver.processes import PeerFailed, client, end_all, run_to_end, server
 from driver.table import page
+from tests.ports import held_port
 
 ALLOW = "INTEROP_ALLOW_NOT_RUN"
 CLIENT_LIMIT_S = 120.0
@@ -124,12 +125,12 @@ def _talk(lane: Lane, homes: dict[str, Any]) -> list[dict[str, Any]]:
     extra = {"INTEROP_OURS": "1"} if lane.server is OURS else {}
     if lane.bearer:
         extra["INTEROP_BEARER"] = json.loads((SHARED / "script.json").read_text())["bearer"]
-    port = str(free_port())
     serve = [*command(lane.server, homes[lane.server.name], "server"), *lane.server_words]
-    if lane.server is OURS:
-        serve.append(port)
     call = command(lane.client, homes[lane.client.name], lane.program)
     with ExitStack() as running:
+        port = str(running.enter_context(held_port()))  # no other lane can take it before the client listens there
+        if lane.server is OURS:
+            serve.append(port)
         behind = {} if lane.hub else extra  # callers of the hub have a key of the hub's, and the server needs none
         url = running.enter_context(server(serve, behind, LOGS / f"{lane.name}-server.log"))
         if lane.hub:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -31,14 +30,6 @@ def environment(extra: dict[str, str]) -> dict[str, str]:
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     ours = {"PYTHONPATH": str(SHARED), "INTEROP_SHARED": SHARED.as_uri(), "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
     return {**kept, **ours, **extra}
-
-
-def free_port() -> int:
-    """A loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager
