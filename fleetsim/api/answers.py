@@ -282,6 +282,33 @@ class NamedRequest(HubAnswer, frozen=True, kw_only=True):
     poll_url: str | UnsetType = UNSET
 
 
+class RetryGroup(HubAnswer, frozen=True, kw_only=True):
+    """Ended requests that may be sent again, first the one that ended first; the dates are those of first and last.
+
+    ``may_have_run``: the agent may have done the work already, so each needs a confirmation.
+    """
+
+    agent: str
+    kind: str
+    reason: str
+    may_have_run: bool
+    oldest: Moment
+    newest: Moment
+    correlation_ids: tuple[str, ...]
+
+
+class RetryReport(HubAnswer, frozen=True, kw_only=True):
+    """What ``task retry`` would send again: ``count`` requests. ``left_out`` counts the others by the reason.
+
+    ``complete`` is false if more requests match than one preview holds: then it has the newest.
+    """
+
+    count: int
+    groups: tuple[RetryGroup, ...]
+    left_out: dict[str, int]
+    complete: bool = True
+
+
 class TaskPage(HubAnswer, frozen=True, kw_only=True):
     """Open requests and the newest outcomes. The open ones after the id ``next`` are on the next page."""
 

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Protocol
 
 from msgspec.structs import asdict, replace
 
+from fleetsim.api.answers import RetryGroup, RetryReport
 from fleetsim.caller.retry import require_first, retry_id, retry_request
 from fleetsim.caller.tracker import Tracker
 from fleetsim.caller.webhooks import CallbackTokens
@@ -18,11 +21,19 @@ from fleetsim.events.log import EventLog
 from fleetsim.events.request import CancelRefused, OutcomeDecided, RequestAccepted, RequestRefused
 from fleetsim.fleet.registry import CardReader
 from fleetsim.ledger import Ledger, RunRecord
-from fleetsim.model.errors import FleetsimError, NotAccepting, QuestionNotOpenYet, TaskNotCancelable, UnknownTarget
+from fleetsim.model.errors import (
+    FleetsimError,
+    MayHaveRun,
+    NotAccepting,
+    QuestionNotOpenYet,
+    TaskNotCancelable,
+    UnknownTarget,
+)
+from fleetsim.model.extensions import REASON_CHARS_MAX
 from fleetsim.model.limits import TEXT_CHARS_MAX, TooMuchText, check_text
 from fleetsim.model.parts import require_parts
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Answer, SkillRequest
+from fleetsim.model.work import Answer, Outcome, SkillRequest
 from fleetsim.request.records import AgentRoute, RequestRecord
 from fleetsim.request.track import follow_up
 from fleetsim.runtime.ports import Runtime
@@ -115,22 +126,55 @@ class Dispatcher:
 
         Raises UnknownTarget if the request is unknown, RetryRefused, MayHaveRun, and the errors of ``submit``.
         """
-        record = await self._ledger.request(correlation_id)
-        if record is None:
-            raise UnknownTarget(f"no request “{one_line(correlation_id, 64)}” is known")
-        require_first(await self._ledger.request(retry_id(correlation_id)))
-        request = retry_request(
-            record,
-            await self._ledger.outcome(correlation_id),
-            idempotent=self._routes.idempotent(record.agent, record.skill),
-            may_repeat=may_repeat,
-        )
+        outcome = await self._ledger.outcome(correlation_id)
+        request = await self._again(correlation_id, outcome, may_repeat=may_repeat)
         try:
             (new,) = await self.submit(request)
         except ValueError:  # another call, perhaps at another hub, was first
             require_first(await self._ledger.request(request.correlation_id))
             raise
         return new
+
+    async def _again(self, correlation_id: str, outcome: Outcome | None, *, may_repeat: bool) -> SkillRequest:
+        """The request that sends this one again. Raises as ``retry``."""
+        record = await self._ledger.request(correlation_id)
+        if record is None:
+            raise UnknownTarget(f"no request “{one_line(correlation_id, 64)}” is known")
+        require_first(await self._ledger.request(retry_id(correlation_id)))
+        idempotent = self._routes.idempotent(record.agent, record.skill)
+        return retry_request(record, outcome, idempotent=idempotent, may_repeat=may_repeat)
+
+    async def preview_retries(self, outcomes: Iterable[Outcome]) -> RetryReport:
+        """The requests of these outcomes that ``retry`` would send again, in groups, and the number of the others."""
+        groups: defaultdict[tuple[str, str, str, bool], list[Outcome]] = defaultdict(list)
+        left_out = Counter[str]()
+        for outcome in outcomes:
+            may_have_run = False
+            try:
+                await self._again(outcome.correlation_id, outcome, may_repeat=False)
+            except MayHaveRun:
+                may_have_run = True
+            except FleetsimError as error:
+                left_out[str(error)] += 1
+                continue
+            alike = re.sub(r"[0-9]+", "#", outcome.reason)  # reasons differ by seconds left, ids and counts
+            groups[outcome.agent, outcome.kind.value, alike, may_have_run].append(outcome)
+        return RetryReport(
+            count=sum(map(len, groups.values())),
+            groups=tuple(
+                RetryGroup(
+                    agent=agent,
+                    kind=kind,
+                    reason=one_line(ended[-1].reason, REASON_CHARS_MAX),
+                    may_have_run=may_have_run,
+                    oldest=ended[0].ended_at,
+                    newest=ended[-1].ended_at,
+                    correlation_ids=tuple(outcome.correlation_id for outcome in ended),
+                )
+                for (agent, kind, _, may_have_run), ended in groups.items()
+            ),
+            left_out=dict(left_out),
+        )
 
     async def cancel(self, correlation_id: str, *, by: str = "operator") -> None:
         """Request the cancel of a request, and wait ``CANCEL_ANSWER_S`` for the agent's refusal, if it has the task.

@@ -32,9 +32,8 @@ def retry_id(correlation_id: str) -> str:
 def require_first(newer: RequestRecord | None) -> None:
     """Raise RetryRefused if ``newer``, the request of ``retry_id``, exists."""
     if newer is not None:
-        name = newer.request.correlation_id
-        hint = f"look at that one, and retry it if it failed: fleetsim task get {name}"
-        raise RetryRefused(f"it was sent again as {name}", hint=hint)
+        hint = f"look at that one, and retry it if it failed: fleetsim task get {newer.request.correlation_id}"
+        raise RetryRefused("it was sent again already", hint=hint)
 
 
 def retry_request(

@@ -37,10 +37,11 @@ from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import TEXT_MAX_HELP, TEXT_MAX_MAX, call_options, timeout_option
 from fleetsim.cli.parts import SavedParts, data_option, file_option, list_parts, read_parts, report_unsaved, save_parts
 from fleetsim.cli.push_config import push_config
+from fleetsim.cli.retry import retry
 from fleetsim.client.hub_client import HubClient
 from fleetsim.client.hub_follow import question_id, request_id
 from fleetsim.client.results import FollowResult, SentTask
-from fleetsim.model.errors import MayHaveRun, TimedOut, UnknownTarget
+from fleetsim.model.errors import TimedOut, UnknownTarget
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import Part, Task, TaskState
 from fleetsim.model.text import placeholder
@@ -60,6 +61,7 @@ def task() -> None:
 
 
 task.add_command(push_config)
+task.add_command(retry)
 
 
 @task.command("list")
@@ -282,33 +284,6 @@ def cancel(common: CommonOptions, /, task_id: str, agent: str | None, **how: Any
 async def _cancel_at_agent(common: CommonOptions, ask: AskOptions, task_id: str) -> SentTask:
     async with agent_client(common, ask) as client:
         return await client.cancel(task_id)
-
-
-@task.command("retry")
-@click.argument("task_id", metavar="ID")
-@click.option("--may-repeat", is_flag=True, help="Also if the agent may have done the work already.")
-@click.pass_obj
-def retry(common: CommonOptions, /, task_id: str, may_repeat: bool) -> None:
-    """Send a request of the hub again that ended as undeliverable, unknown or failed.
-
-    The new request names the old one, whose outcome stays. After unknown and failed the agent may have done the work:
-    then a person is asked, unless agents.yaml declares the skill idempotent.
-    """
-
-    async def again(hub: HubClient) -> str:
-        request = await request_id(hub, task_id)
-        try:
-            return await hub.retry(request, may_repeat=may_repeat)
-        except MayHaveRun as error:
-            asks = sys.stdin.isatty() and sys.stderr.isatty()
-            if not (asks and click.confirm(f"{error}. Send it again?", err=True)):
-                raise
-        return await hub.retry(request, may_repeat=True)
-
-    request = at_hub(common, again)
-    if common.as_json:
-        render.emit_json({"correlationId": request})
-    common.note(f"sent again as {request}; see: fleetsim task get {request} --wait")
 
 
 @task.command("download")

@@ -94,10 +94,8 @@ _ERRORS: Mapping[str, type[FleetsimError]] = {
     "FLEETSIM_ERR_NO_VETO": UnknownTarget,
     "FLEETSIM_ERR_UNFIT_ANSWER": UnfitAnswer,
     "FLEETSIM_ERR_TOO_LARGE": TooMuch,
-    "FLEETSIM_ERR_BUSY": NotAccepting,
+    **{f"FLEETSIM_ERR_{name}": NotAccepting for name in ("BUSY", "NOT_OPEN_YET", "NOT_ACCEPTING")},
     "FLEETSIM_ERR_MAY_HAVE_RUN": MayHaveRun,
-    "FLEETSIM_ERR_NOT_OPEN_YET": NotAccepting,
-    "FLEETSIM_ERR_NOT_ACCEPTING": NotAccepting,
     "FLEETSIM_ERR_BAD_REQUEST": ConfigError,
     "FLEETSIM_ERR_BAD_JSON": ConfigError,
 }
@@ -425,6 +423,10 @@ class HubClient:
         path = f"/tasks/{_request_id(correlation_id)}/retry"
         return (await self.read(answers.NamedRequest, path, {"mayRepeat": may_repeat})).correlation_id
 
+    async def retries(self, /, kinds: str = "undeliverable", **only: Any) -> answers.RetryReport:
+        """The ended requests that ``retry`` would send again. ``only``: ``agent``, ``skill``, ``window`` in seconds."""
+        return await self.read(answers.RetryReport, "/retries", total_s=6 * _MARGIN_S, kind=kinds, **only)
+
     async def answer(
         self,
         question_id: str,
@@ -507,6 +509,7 @@ class HubClient:
     question_sync = blocking(question)
     cancel_sync = blocking(cancel)
     retry_sync = blocking(retry)
+    retries_sync = blocking(retries)
     answer_sync = blocking(answer)
     veto_sync = blocking(veto)
     read_sync = blocking(read)

@@ -25,6 +25,7 @@ from starlette.types import ASGIApp
 
 from fleetsim.api.answers import Accepted, InboxPage, KeyIdentity, LivenessReport, NamedRequest, TaskPage
 from fleetsim.api.bodies import AnswerBody, EmptyBody, RequestBody, RetryBody, VetoBody
+from fleetsim.caller.retry import RETRIED_KINDS
 from fleetsim.client.hub_client import CHALLENGE, prove
 from fleetsim.events.wire import to_wire
 from fleetsim.health.fleet_health import WINDOW_MAX, WINDOW_MIN, window_start
@@ -62,10 +63,14 @@ from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.parts import answer_parts
 from fleetsim.model.text import one_line
+from fleetsim.model.work import OutcomeKind
 from fleetsim.runtime.inbound import Refusal, traceparent_of
 
 QUERY_CHARS_MAX = 200
 FOUND_DEFAULT = 20
+RETRIES_MAX = 10_000
+"""The most outcomes that one preview of retries reads."""
+RETRY_WINDOW_MAX_S = 3_650 * 86_400
 READY_S = 2.0
 """How long a ledger may take for a write until the hub is not ready."""
 
@@ -214,6 +219,20 @@ class Api:
         if record is None:
             raise UnknownTarget(f"no request “{one_line(correlation_id, 64)}” is known")
         return answer(record_row(record))
+
+    async def retries(self, request: Request) -> Response:
+        """The ended requests that ``retry`` would send again."""
+        query, hub = request.query_params, self._hub
+        kinds = query.get("kind", OutcomeKind.UNDELIVERABLE).split(",")
+        if wrong := [kind for kind in kinds if kind not in RETRIED_KINDS]:
+            raise Refusal(400, "BAD_REQUEST", f"kind: {one_line(wrong[0], 64)} is none of {', '.join(RETRIED_KINDS)}")
+        window = number(request, "window", int(WINDOW.total_seconds()), RETRY_WINDOW_MAX_S)
+        since = hub.runtime.clock.now() - timedelta(seconds=window)
+        ended = await hub.ledger.outcomes(since=since, limit=RETRIES_MAX, kinds=kinds)
+        wanted = {name: query[name] for name in ("agent", "skill") if name in query}
+        chosen = (one for one in ended if all(getattr(one, name) == value for name, value in wanted.items()))
+        preview = await hub.dispatcher.preview_retries(chosen)
+        return answer(replace(preview, complete=len(ended) < RETRIES_MAX))
 
     async def inbox(self, _: Request) -> Response:
         """Open questions (long ones as excerpts), and requests with an open veto window."""

@@ -100,6 +100,11 @@ A2A_PATH = "/a2a"
 _LIMIT = ("limit", "the largest number of rows")
 _WINDOW = ("window", "seconds, from 60 to 604800; a day without it")
 _WAIT = ("wait", "seconds to wait for its outcome or question, at most 60")
+_ENDED = (
+    ("kind", "undeliverable (without it), unknown or failed; several with commas"),
+    *((name, f"only of this {name}") for name in ("agent", "skill")),
+    ("window", "those that ended in the last so many seconds; a day without it"),
+)
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     _get(
@@ -191,6 +196,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     _on_own("/api/tasks/{id}/cancel", "cancel", does="cancels a request", body=EmptyBody),
     _on_own("/api/tasks/{id}/retry", "retry", does="sends a request that ended again, as a new one", body=RetryBody),
+    _get("/api/retries", "retries", Who.ADMIN, "the ended requests that may be sent again, in groups", query=_ENDED),
     _post(
         "/api/tasks/{id}/veto",
         "veto",
@@ -382,6 +388,7 @@ RESULTS: Mapping[str, Any] = {
     "task": (answers.OpenRequest, answers.EndedRequest),
     "cancel": answers.NamedRequest,
     "retry": answers.NamedRequest,
+    "retries": answers.RetryReport,
     "veto": answers.NamedRequest,
     "ids": list[answers.KnownId],
     "inbox": answers.InboxPage,

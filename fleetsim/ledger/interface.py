@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, Self, runtime_checkable
@@ -25,7 +25,7 @@ from fleetsim.ledger.records import (
     TakenOver,
     TaskRow,
 )
-from fleetsim.model.work import Answer, Outcome, Question
+from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
 from fleetsim.request.records import QuestionRecord, QuestionState, RequestRecord
 
 NOTICES_MAX = 10_000
@@ -187,8 +187,10 @@ class Ledger(Protocol):
     async def outcome(self, correlation_id: str) -> Outcome | None:
         """A request's outcome, if it has one."""
 
-    async def outcomes(self, *, since: datetime, limit: int = 100_000) -> tuple[Outcome, ...]:
-        """The newest ``limit`` outcomes that ended at or after ``since``, oldest first.
+    async def outcomes(
+        self, *, since: datetime, limit: int = 100_000, kinds: Collection[str] = tuple(OutcomeKind)
+    ) -> tuple[Outcome, ...]:
+        """The newest ``limit`` outcomes of these kinds that ended at or after ``since``, oldest first.
 
         Their files and data come without content, which ``outcome`` gives: a day of it may not fit in memory.
         """

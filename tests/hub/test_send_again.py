@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from fleetsim.cli.retry import send_again
 from fleetsim.fleet.settings import SkillEntry
 from fleetsim.model.errors import FleetsimError, MayHaveRun, UnknownTarget
 from fleetsim.model.work import SkillRequest
@@ -17,7 +18,8 @@ AT_QUINN = "http://quinn.example:8000"
 
 
 async def ended(t: LocalHub, cid: str, **keys: object) -> str:
-    await t.hub.submit(SkillRequest(correlation_id=cid, targets=("quinn",), **{"text": "hi", "skill": "echo", **keys}))
+    asked = {"text": "hi", "skill": "echo", "targets": ("quinn",), **keys}
+    await t.hub.submit(SkillRequest(correlation_id=cid, **asked))
     return (await t.hub.tracker.wait(cid)).kind.value
 
 
@@ -63,8 +65,9 @@ async def test_a_request_is_sent_again_once_and_then_the_newest_of_the_chain() -
         assert len([one for one in told if isinstance(one, FleetsimError)]) == 2
         (first,) = (one for one in told if isinstance(one, str))
         await t.hub.tracker.wait(first)
-        with pytest.raises(FleetsimError, match=first):
+        with pytest.raises(FleetsimError, match="again") as refused:
             await t.remote.retry("c-1", may_repeat=True)
+        assert first in (refused.value.hint or "")
 
 
 async def test_a_retry_that_failed_may_be_sent_again() -> None:
@@ -105,3 +108,70 @@ async def test_a_model_sends_its_own_work_again_and_no_other() -> None:
         again = await ava.call("retry_task", which)
         told = await ava.call("wait_for_task", {"correlationId": again.data["correlationId"]})
         assert "you said hi" in told.text
+
+
+async def test_a_preview_counts_what_may_go_what_needs_a_confirmation_and_what_may_not() -> None:
+    declared = {"quinn": {"skills": (SkillEntry(name="fail", idempotent=True), SkillEntry(name="echo"))}}
+    async with local_hub(worker(), worker("clerk"), entries=declared) as t:
+        await asyncio.sleep(1)
+        t.network.down(AT_QUINN)
+        for number in range(3):
+            assert await ended(t, f"c-{number}") == "undeliverable"
+        assert await ended(t, "empty", text="") == "undeliverable"
+        t.network.up(AT_QUINN)
+        await asyncio.sleep(3_600)
+        assert await ended(t, "f-1", skill="fail") == "failed"
+        assert await ended(t, "f-2", skill="fail", targets=("clerk",)) == "failed"
+        assert await ended(t, "done") == "completed"
+        preview = await t.remote.retries("undeliverable,failed")
+        told = {(g.agent, g.kind, g.may_have_run, cid) for g in preview.groups for cid in g.correlation_ids}
+        assert told == {
+            *(("quinn", "undeliverable", False, f"c-{number}") for number in range(3)),
+            ("quinn", "failed", False, "f-1"),
+            ("clerk", "failed", True, "f-2"),
+        }
+        assert (preview.count, list(preview.left_out.values()), preview.complete) == (5, [1], True)
+        outage = max(preview.groups, key=lambda group: len(group.correlation_ids))
+        assert outage.oldest < outage.newest
+        assert [(await t.remote.retries("failed", agent=name)).count for name in ("quinn", "clerk", "x")] == [1, 1, 0]
+        assert (await t.remote.retries("undeliverable,failed", window=600)).count == 2
+        assert (await t.remote.retries(skill="echo")).count == 3
+        assert (await t.http("GET", "/api/retries?kind=completed")).status == 400
+
+
+async def test_many_are_sent_at_a_rate_and_refusals_do_not_stop_the_others() -> None:
+    async with local_hub(worker()) as t:
+        await asyncio.sleep(1)
+        t.network.down(AT_QUINN)
+        for number in range(4):
+            await ended(t, f"c-{number}")
+        t.network.up(AT_QUINN)
+        await asyncio.sleep(3_600)
+        preview = await t.remote.retries()
+        taken = await t.remote.retry("c-1")
+        sent: dict[str, str] = {}
+        refused: dict[str, str] = {}
+        began = t.runtime.clock.monotonic()
+        await send_again(t.remote, preview.groups, 20.0, sent, refused)
+        assert t.runtime.clock.monotonic() - began == pytest.approx(60, abs=0.5)
+        assert (list(sent), list(refused)) == (["c-0", "c-2", "c-3"], ["c-1"])
+        assert {(await t.hub.tracker.wait(new)).kind for new in (*sent.values(), taken)} == {"completed"}
+        again = await t.remote.retries()
+        assert (again.count, list(again.left_out.values())) == (0, [4])
+
+
+async def test_one_who_stops_the_sending_has_sent_what_was_sent() -> None:
+    async with local_hub(worker()) as t:
+        await asyncio.sleep(1)
+        t.network.down(AT_QUINN)
+        for number in range(3):
+            await ended(t, f"c-{number}")
+        t.network.up(AT_QUINN)
+        await asyncio.sleep(3_600)
+        sent: dict[str, str] = {}
+        sending = asyncio.create_task(send_again(t.remote, (await t.remote.retries()).groups, 10.0, sent, {}))
+        await asyncio.sleep(11)
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        assert list(sent) == ["c-0", "c-1"]
+        assert (await t.remote.retries()).groups[0].correlation_ids == ("c-2",)

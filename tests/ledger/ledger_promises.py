@@ -15,7 +15,7 @@ from fleetsim.health.outcome_stats import OutcomeFacts
 from fleetsim.ledger import NoticeState, RunStatus
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.task import DataPart, TaskState
-from fleetsim.model.work import SkillRequest
+from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.request.records import Phase, QuestionState
 from tests.ledger.ledgers import (
     START,
@@ -204,6 +204,8 @@ async def test_outcomes_come_by_their_end_and_the_newest_fit_the_limit(opened: O
         assert names == ["c-1", "c-2", "c-0"]
         assert [o.correlation_id for o in await ledger.outcomes(since=at(0), limit=2)] == ["c-2", "c-0"]
         assert await ledger.outcomes(since=at(31)) == ()
+        assert await ledger.outcomes(since=at(0), kinds=["failed"]) == ()
+        assert len(await ledger.outcomes(since=at(0), kinds=["failed", OutcomeKind.COMPLETED])) == 4
 
 
 async def test_outcomes_for_health_are_paged_by_their_end_without_gap_or_repeat(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -39,7 +39,7 @@ from fleetsim.ledger.records import (
 from fleetsim.ledger.stored import IN_JOURNAL, StoredLedger, summary
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.model.limits import PREFIX_CHARS_MIN
-from fleetsim.model.work import Answer, Outcome, Question
+from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
 from fleetsim.request.records import QuestionRecord, QuestionState, RequestRecord
 
 
@@ -181,11 +181,15 @@ class PostgresLedger(StoredLedger, SharedLedger):
         rows = await self._read("SELECT body FROM outcomes WHERE correlation_id = $1", correlation_id)
         return _decoded(Outcome, rows)[0] if rows else None
 
-    async def outcomes(self, *, since: datetime, limit: int = 100_000) -> tuple[Outcome, ...]:
+    async def outcomes(
+        self, *, since: datetime, limit: int = 100_000, kinds: Collection[str] = tuple(OutcomeKind)
+    ) -> tuple[Outcome, ...]:
         rows = await self._read(
-            "SELECT body FROM outcomes WHERE ended_at >= $1 ORDER BY ended_at DESC, seq DESC LIMIT $2",
+            "SELECT body FROM outcomes WHERE ended_at >= $1 AND kind = ANY ($3::text[])"
+            " ORDER BY ended_at DESC, seq DESC LIMIT $2",
             micros(since),
             limit,
+            [str(kind) for kind in kinds],
         )
         return tuple(map(summary, _decoded(Outcome, rows[::-1])))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
@@ -218,11 +218,18 @@ class SqliteLedger(StoredLedger):
         return next(read_one_by_one(Outcome, rows), None)
 
     @_reads
-    def outcomes(self, connection: Connection, *, since: datetime, limit: int = 100_000) -> tuple[Outcome, ...]:
+    def outcomes(
+        self,
+        connection: Connection,
+        *,
+        since: datetime,
+        limit: int = 100_000,
+        kinds: Collection[str] = tuple(OutcomeKind),
+    ) -> tuple[Outcome, ...]:
         newest = connection.execute(
             f"SELECT body, {checked('outcomes')} FROM outcomes WHERE ended_at >= ?"
-            " ORDER BY ended_at DESC, seq DESC LIMIT ?",
-            (micros(since), limit),
+            f" AND kind IN ({', '.join('?' * len(kinds))}) ORDER BY ended_at DESC, seq DESC LIMIT ?",
+            (micros(since), *kinds, limit),
         )
         return tuple(map(summary, read_one_by_one(Outcome, newest)))[::-1]
 
