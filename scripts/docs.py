@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.api.answer import camel
+from fleetsim.api.answers import PEOPLE
 from fleetsim.caller.account import AccountLimits
 from fleetsim.caller.receiver import ReceiverLimits
 from fleetsim.caller.webhooks import EarlyLimits
@@ -34,6 +35,7 @@ from fleetsim.hub.schemas import (
     AGENTS_SCHEMA,
     API_SCHEMA,
     CEREMONY_SCHEMA,
+    PEOPLE_SCHEMA,
     of_file,
     payload_model,
     schemas,
@@ -330,17 +332,20 @@ def permissions() -> str:
     """Who may do what with the hub's API."""
     whose = {Who.ANYONE: "yes", Who.TOKEN: "no; the token of its task", Who.AGENT: "", Who.ADMIN: "no"}
     rows = "".join(
-        f"| `{e.method} {e.path.replace(':path', '')}` | {e.does} | {'no' if e.who is Who.TOKEN else 'yes'} "
-        f"| {e.own or whose[e.who]} |\n"
+        f"| `{e.method} {e.path.replace(':path', '')}` | {e.does} | {'no' if e.who is Who.TOKEN else 'yes'} | "
+        + " | ".join("no" if e.who is Who.TOKEN or not role.includes(e.role) else "yes" for role in PEOPLE)
+        + f" | {e.own or whose[e.who]} |\n"
         for e in ENDPOINTS
     )
     return (
         "# Who may do what\n\n"
         + NOTE
-        + "Every endpoint of the hub's API, and what each kind of [key](agent-keys.md) does with it. What has no row "
-        "here cannot be reached. Where it says no, an agent's key is refused (403); where it says how far, what "
-        "lies beyond is answered as if it were not there (404). `GET /health` needs no key.\n\n"
-        "| endpoint | does | the hub's own key | an agent's key |\n|---|---|---|---|\n" + rows
+        + "Every endpoint of the hub's API, and what each kind of key does with it: the hub's own, a "
+        "[person's](people.md) by role, an [agent's](agent-keys.md). What has no row here cannot be reached. Where it "
+        "says no, the key is refused (403); where it says how far, what lies beyond does not exist for the key (404). "
+        "`GET /health` needs no key.\n\n"
+        f"| endpoint | does | the hub's own key | {' | '.join(PEOPLE)} | an agent's key |\n"
+        f"|---|---|---|{'---|' * len(PEOPLE)}---|\n" + rows
     )
 
 
@@ -443,6 +448,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ceremony": partial(keys_of, CEREMONY_SCHEMA),
     "request": partial(keys_of, API_SCHEMA, "RequestBody"),
     "keys": partial(keys_of, AGENT_KEYS_SCHEMA, "AgentKeyEntry"),
+    "person": partial(keys_of, PEOPLE_SCHEMA, "PersonEntry"),
     "conversation": partial(keys_of, API_SCHEMA, "ChatBody"),
     "answer": partial(keys_of, API_SCHEMA, "AnswerBody"),
     "scenario": partial(keys_of, SCENARIO_SCHEMA),

@@ -5,6 +5,7 @@ Health has a module of its own (``api.health``). A member that is UNSET is not w
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
 from msgspec import UNSET, UnsetType, field
@@ -25,10 +26,40 @@ class LivenessReport(HubAnswer, frozen=True, kw_only=True):
     reason: str | UnsetType = UNSET
 
 
+class AccessRole(StrEnum):
+    """What a person's key may do at the hub. Each role includes those before it; ``owner`` is the hub's own key."""
+
+    VIEWER = "viewer"
+    ANSWERER = "answerer"
+    OPERATOR = "operator"
+    OWNER = "owner"
+
+    def includes(self, other: AccessRole) -> bool:
+        roles = list(AccessRole)
+        return roles.index(self) >= roles.index(other)
+
+    @property
+    def or_above(self) -> str:
+        """The roles of people that include this one, in words."""
+        return " or ".join(role.one for role in PEOPLE if role.includes(self))
+
+    @property
+    def one(self) -> str:
+        """The role with its article."""
+        return f"{'an' if self.value[0] in 'aeiou' else 'a'} {self.value}"
+
+
+PEOPLE = (AccessRole.VIEWER, AccessRole.ANSWERER, AccessRole.OPERATOR)
+"""The roles of people."""
+
+
 class KeyIdentity(HubAnswer, frozen=True, kw_only=True):
-    """The agent of the key (None: the hub's own key), and what is wrong with the fleet's files (``rejected``)."""
+    """The agent or the person of the key (neither: the hub's own key), and what is wrong with the fleet's files
+    (``rejected``). An agent has no ``role``."""
 
     agent: str | None
+    person: str | None = None
+    role: AccessRole | None = None
     rejected: tuple[str, ...] = ()
     version: str = ""
     last_seq: int

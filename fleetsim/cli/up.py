@@ -144,7 +144,7 @@ async def _up(
     from fleetsim.dashboard.labels import plural
     from fleetsim.fleet.config import FleetFile, load_fleet
     from fleetsim.hub.keys import FILE as AGENT_KEYS_FILE
-    from fleetsim.hub.keys import AgentKeys
+    from fleetsim.hub.keys import PEOPLE_FILE, AgentKeys, People
     from fleetsim.hub.server import running_hub
     from fleetsim.hub.state import StateDir, state_path
     from fleetsim.ledger.place import Place
@@ -193,6 +193,7 @@ async def _up(
                 port=port,
                 file=FleetFile(runtime.files, path, config, env=os.environ),
                 agent_keys=AgentKeys(runtime.files, os.environ, path.parent / AGENT_KEYS_FILE, hide=LOG_FORMAT.hide),
+                people=People(runtime.files, os.environ, path.parent / PEOPLE_FILE, hide=LOG_FORMAT.hide),
                 ceremonies=folder,
                 allow_remote=allow_remote,
                 tracing=tracing,

@@ -97,6 +97,18 @@ class CeremoniesLoaded(Event, frozen=True, kw_only=True):
     errors: tuple[JsonObject, ...]
 
 
+class ActionTaken(Event, frozen=True, kw_only=True):
+    """A person changed something, or a holder of the hub's own key did (`role` is then `owner`). `object` is the id or
+    name of the changed thing."""
+
+    TOPIC: ClassVar[str] = "audit.{action}"
+    by: str
+    role: str
+    action: str
+    object: str
+    detail: str = ""
+
+
 class AccountLimited(Event, frozen=True, kw_only=True):
     """An agent, or a program with its key, reached a limit of its account; published again after a minute below it."""
 

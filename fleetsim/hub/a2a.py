@@ -84,7 +84,7 @@ class KeyringCallers(Authenticator):
 
     def admit(self, headers: Headers) -> str | None:
         principal = self._keyring.principal(headers)
-        return None if principal is None else principal.agent or OWNER
+        return None if principal is None or principal.person else principal.agent or OWNER
 
     def schemes(self) -> dict[str, dict[str, Any]]:
         return {

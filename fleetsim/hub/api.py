@@ -32,11 +32,12 @@ from fleetsim.health.fleet_health import WINDOW_MAX, WINDOW_MIN, window_start
 from fleetsim.health.outcome_stats import WINDOW
 from fleetsim.hub.agents import DIRECTIONS, FOUND_MAX, SkillQuery, find_skills
 from fleetsim.hub.current import CurrentState, in_turns, open_page
-from fleetsim.hub.endpoints import ENDPOINTS, Who, document
+from fleetsim.hub.endpoints import ENDPOINTS, Who
 from fleetsim.hub.http import (
     PAGE_MAX,
     WAIT_S_MAX,
     ApiGuard,
+    acted,
     answer,
     bare,
     handler,
@@ -46,6 +47,7 @@ from fleetsim.hub.http import (
     until_news,
 )
 from fleetsim.hub.hub import Hub
+from fleetsim.hub.openapi import document
 from fleetsim.hub.ownership import Ownership
 from fleetsim.hub.rows import (
     agent_row,
@@ -140,13 +142,19 @@ class Api:
         return bare(LivenessReport(status="ready"))
 
     async def whoami(self, request: Request) -> Response:
-        """The agent of the key (null for the hub's own key, which also gets the problems of the fleet's files), the
-        version of the hub, and the number of its newest event.
+        """The holder of the key, the version of the hub, and the number of its newest event; for people and the hub's
+        own key also the problems of the fleet's files.
         """
-        agent = principal_of(request).agent
-        rejected = self._hub.rejected() if agent is None else ()
-        last_seq = self._hub.events.last_seq
-        return answer(KeyIdentity(agent=agent, rejected=rejected, version=version("fleetsim"), last_seq=last_seq))
+        holder = principal_of(request)
+        identity = KeyIdentity(
+            agent=holder.agent,
+            person=holder.person,
+            role=holder.role,
+            rejected=self._hub.rejected() if holder.sees_all else (),
+            version=version("fleetsim"),
+            last_seq=self._hub.events.last_seq,
+        )
+        return answer(identity)
 
     async def openapi(self, _: Request) -> Response:
         """This API as an OpenAPI document."""
@@ -177,7 +185,7 @@ class Api:
 
     async def agents(self, request: Request) -> Response:
         snapshot = self._hub.snapshot()
-        row = agent_row if principal_of(request).is_admin else shared_agent_row
+        row = agent_row if principal_of(request).sees_all else shared_agent_row
         return answer([row(view, snapshot) for view in self._hub.broker.views()])
 
     async def skills(self, request: Request) -> Response:
@@ -276,6 +284,8 @@ class Api:
             ids = await self._hub.submit(await self._ownership.stamped(asked, principal_of(request), given_id=given))
         except ValueError:
             raise Refusal(409, "ID_TAKEN", "a request with this correlationId was accepted before") from None
+        more = f"and {len(ids) - 1} more" if len(ids) > 1 else ""
+        acted(request, object=ids[0], correlation_id=ids[0], detail=more)
         return answer(Accepted(correlation_ids=ids, seq=seq), 202)
 
     async def refresh(self, request: Request) -> Response:
@@ -288,7 +298,7 @@ class Api:
         principal = principal_of(request)
         await self._ownership.require(principal, request.path_params["id"])
         try:
-            await self._hub.dispatcher.cancel(request.path_params["id"], by=principal.agent or "api")
+            await self._hub.dispatcher.cancel(request.path_params["id"], by=principal.named("api"))
         except UnknownTarget:
             if await self._hub.ledger.request(request.path_params["id"]) is None:
                 raise
@@ -299,11 +309,14 @@ class Api:
         body = await read_body(request, RetryBody)
         await self._ownership.require(principal_of(request), request.path_params["id"])
         new = await self._hub.dispatcher.retry(request.path_params["id"], may_repeat=body.may_repeat)
+        acted(request, detail=f"as {new}")
         return answer(NamedRequest(correlation_id=new), 202)
 
     async def veto(self, request: Request) -> Response:
         body = await read_body(request, VetoBody)
-        if not await self._hub.hitl.veto(request.path_params["id"], by=body.by):
+        by = principal_of(request).named(body.by)
+        acted(request, by=by)
+        if not await self._hub.hitl.veto(request.path_params["id"], by=by):
             raise Refusal(409, "NO_VETO", "there is no open veto window for this request")
         return answer(NamedRequest(correlation_id=request.path_params["id"]), 202)
 
@@ -313,9 +326,11 @@ class Api:
         if body.decision == "answer" and not body.text.strip() and not body.parts:
             raise Refusal(400, "BAD_REQUEST", "text: an answer says something", hint="or reject the question")
         try:
-            question = await self._hub.tracker.answer(body.answer(request.path_params["id"]))
+            by = principal_of(request).named(body.by)
+            question = await self._hub.tracker.answer(replace(body.answer(request.path_params["id"]), by=by))
         except UnknownTarget as error:
             raise Refusal(409, "NOT_OPEN", str(error), hint=error.hint) from None
+        acted(request, action=body.decision, correlation_id=question.correlation_id, by=by)
         return answer(question_row(question), 202)
 
     async def test_channel(self, request: Request) -> Response:

@@ -88,9 +88,9 @@ class CurrentState:
             runs = await hub.ledger.runs(limit=RUNS_MAX)
             page["runs"] = tuple([run_facts(run) for run in runs if await self._ownership.owns_run(principal, run)])
         owns = self._ownership.owns
-        vetoes = tuple([v for v in hub.hitl.vetoes() if principal.is_admin or await owns(principal, v.correlation_id)])
+        vetoes = tuple([v for v in hub.hitl.vetoes() if principal.sees_all or await owns(principal, v.correlation_id)])
         hubs: tuple[HubMember, ...] = ()
-        if principal.is_admin:
+        if principal.sees_all:
             with suppress(NotAccepting):  # ``storage`` has the reason
                 hubs = await hub.hub_rows()
         now = hub.runtime.clock.now()
@@ -109,12 +109,12 @@ class CurrentState:
             ceremonies=tuple(
                 ceremony_facts(row)
                 for row in (hub.scheduler.rows() if hub.scheduler else ())
-                if principal.is_admin or row.ceremony.created_by == principal.agent
+                if principal.sees_all or row.ceremony.created_by == principal.agent
             ),
             vetoes=vetoes,
             **page,
         )
-        if not principal.is_admin:
+        if not principal.sees_all:
             shared = ("description", "skills", "fetched_at")
             cards = (CardFacts(**{name: getattr(a.card, name) for name in shared}) for a in state.agents)
             agents = tuple(
@@ -145,7 +145,7 @@ class CurrentState:
         hub, flying, questions = self._hub, [], []
         tracks, following = await open_page(hub, after)
         async for track in in_turns(tracks):
-            if principal.is_admin or await self._ownership.owns(principal, track.record.request.correlation_id):
+            if principal.sees_all or await self._ownership.owns(principal, track.record.request.correlation_id):
                 row = track_row(track, chars_max=EXCERPT_CHARS_MAX)
                 flying.append(structs.replace(row, seq=hub.events.last_seq))
                 if track.question is not None:
@@ -158,7 +158,7 @@ class CurrentState:
                 [
                     outcome_row(outcome, chars_max=EXCERPT_CHARS_MAX)
                     async for outcome in ended
-                    if principal.is_admin or await self._ownership.owns(principal, outcome.correlation_id)
+                    if principal.sees_all or await self._ownership.owns(principal, outcome.correlation_id)
                 ]
             )
         return page

@@ -1,27 +1,23 @@
 """The table of the hub's endpoints and of the keys that may use them.
 
-The application's routes, the guard in front of them, the page of permissions and the OpenAPI 3.1 document
-(``GET /openapi.json``) are made from it. A path without a row does not exist.
+The application's routes, the guard in front of them, the page of permissions and the OpenAPI document are made from
+it. A path without a row does not exist.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache, partial
-from importlib.metadata import version
-from itertools import chain
+from functools import partial
 from typing import Any
 
-from msgspec.json import schema_components
 from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
 from starlette.routing import compile_path
 
 from fleetsim.agent.settings import CARD_PATHS
 from fleetsim.api import answers
+from fleetsim.api.answers import AccessRole
 from fleetsim.api.bodies import (
     AnswerBody,
     ChatBody,
@@ -67,8 +63,9 @@ class ResponseMode(StrEnum):
 class Endpoint:
     """One HTTP method of one path; ``name`` is the Python method that handles it.
 
-    ``own`` describes what an agent's key reaches; everything else is "not found" for it. ``query`` has the parameters
-    with their meanings, ``statuses`` the codes of success.
+    ``own`` describes what an agent's key reaches; everything else is "not found" for it. ``role`` is the least role of
+    a person. ``act`` names the action in the audit, for an endpoint that changes something. ``query`` has the
+    parameters with their meanings, ``statuses`` the codes of success.
     """
 
     method: str
@@ -78,6 +75,8 @@ class Endpoint:
     does: str
     body: type[BaseModel] | None = None
     own: str = ""
+    role: AccessRole = AccessRole.VIEWER
+    act: str = ""
     query: tuple[tuple[str, str], ...] = ()
     statuses: tuple[int, ...] = (200,)
     shape: ResponseMode = ResponseMode.ENVELOPE
@@ -90,11 +89,14 @@ class Endpoint:
 
     def allows(self, principal: Principal) -> bool:
         """Whether this key may use the endpoint."""
-        return principal.is_admin or self.who in {Who.AGENT, Who.ANYONE}
+        if (role := principal.role) is None:
+            return self.who in {Who.AGENT, Who.ANYONE}
+        return role is AccessRole.OWNER or role.includes(self.role)
 
 
-_get, _post = partial(Endpoint, "GET"), partial(Endpoint, "POST")
-_on_own = partial(Endpoint, "POST", who=Who.AGENT, own="its own requests", statuses=(202,))
+_get, _post = partial(Endpoint, "GET"), partial(Endpoint, "POST", role=AccessRole.OPERATOR)
+_on_own = partial(_post, who=Who.AGENT, own="its own requests", statuses=(202,))
+_decide = partial(Endpoint, "POST", who=Who.ADMIN, role=AccessRole.ANSWERER, statuses=(202,))
 
 A2A_PATH = "/a2a"
 _LIMIT = ("limit", "the largest number of rows")
@@ -132,7 +134,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         own="all of it",
         shape=ResponseMode.BARE,
     ),
-    _get("/api/whoami", "whoami", Who.AGENT, "returns the agent of the key (null: the hub's own key)", own="itself"),
+    _get("/api/whoami", "whoami", Who.AGENT, "returns the agent or the person of the key, and the role", own="itself"),
     _get(
         "/api/state",
         "state",
@@ -169,7 +171,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             ("limit", "at most this number of skills (20); a larger number than 100 counts as 100"),
         ),
     ),
-    _post("/api/agents/{name}/refresh", "refresh", Who.ADMIN, "reads the agent's card now", EmptyBody),
+    _post(
+        "/api/agents/{name}/refresh",
+        "refresh",
+        Who.ADMIN,
+        "reads the agent's card now",
+        EmptyBody,
+        act="refresh-card",
+    ),
     _post(
         "/api/requests",
         "request",
@@ -177,6 +186,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "asks for work",
         RequestBody,
         own="in its own name, and on tasks and contexts of its own requests",
+        act="send",
         statuses=(202,),
     ),
     _get(
@@ -194,21 +204,22 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         own="its own requests",
         query=(_WAIT,),
     ),
-    _on_own("/api/tasks/{id}/cancel", "cancel", does="cancels a request", body=EmptyBody),
-    _on_own("/api/tasks/{id}/retry", "retry", does="sends a request that ended again, as a new one", body=RetryBody),
+    _on_own("/api/tasks/{id}/cancel", "cancel", does="cancels a request", body=EmptyBody, act="cancel"),
+    _on_own(
+        "/api/tasks/{id}/retry",
+        "retry",
+        does="sends a request that ended again, as a new one",
+        body=RetryBody,
+        act="retry",
+    ),
     _get("/api/retries", "retries", Who.ADMIN, "the ended requests that may be sent again, in groups", query=_ENDED),
-    _post(
-        "/api/tasks/{id}/veto",
-        "veto",
-        Who.ADMIN,
-        "stops a request whose veto window is open",
-        VetoBody,
-        statuses=(202,),
+    _decide(
+        "/api/tasks/{id}/veto", "veto", does="stops a request whose veto window is open", body=VetoBody, act="veto"
     ),
     _get("/api/ids", "ids", Who.ADMIN, "the objects whose ids begin with a prefix", query=(("prefix", "of the id"),)),
     _get("/api/inbox", "inbox", Who.ADMIN, "open questions, and requests that may be vetoed"),
     _get("/api/inbox/{id}", "question", Who.ADMIN, "one open question in full"),
-    _post("/api/inbox/{id}/answer", "reply", Who.ADMIN, "answers or rejects a question", AnswerBody, statuses=(202,)),
+    _decide("/api/inbox/{id}/answer", "reply", does="answers or rejects a question", body=AnswerBody, act="answer"),
     _get(
         "/api/ceremonies",
         "ceremonies",
@@ -225,6 +236,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "creates a ceremony, never over another",
         CreateCeremonyBody,
         own="in its own name",
+        act="create-ceremony",
     ),
     _post(
         "/api/ceremonies/{id}/update",
@@ -233,8 +245,17 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "changes the given keys of a ceremony",
         UpdateCeremonyBody,
         own="its own",
+        act="update-ceremony",
     ),
-    _post("/api/ceremonies/{id}/delete", "delete_ceremony", Who.AGENT, "removes a ceremony", EmptyBody, own="its own"),
+    _post(
+        "/api/ceremonies/{id}/delete",
+        "delete_ceremony",
+        Who.AGENT,
+        "removes a ceremony",
+        EmptyBody,
+        own="its own",
+        act="delete-ceremony",
+    ),
     _post(
         "/api/ceremonies/{id}/run",
         "run_ceremony",
@@ -242,6 +263,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "fires a ceremony now, or shows the requests that it would send",
         RunCeremonyBody,
         own="its own",
+        act="fire",
     ),
     _get(
         "/api/ceremonies/{id}/runs",
@@ -252,7 +274,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         query=(_LIMIT,),
     ),
     _get("/api/channels", "channels", Who.ADMIN, "the channels for notices, with the results of each sink"),
-    _post("/api/channels/{id}/test", "test_channel", Who.ADMIN, "sends a test notice to a channel's sinks", EmptyBody),
+    _post(
+        "/api/channels/{id}/test",
+        "test_channel",
+        Who.ADMIN,
+        "sends a test notice to a channel's sinks",
+        EmptyBody,
+        act="test-channel",
+    ),
     _get(
         "/api/journal",
         "journal",
@@ -302,6 +331,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "sends a message to an agent, and waits for its answer or question",
         ChatBody,
         own="in its own name, and on tasks and contexts of its own requests",
+        act="send",
     ),
     _post(
         "/api/a2a/delegate",
@@ -310,6 +340,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "gives an agent work without waiting for it",
         DelegateBody,
         own="in its own name",
+        act="send",
     ),
     _get(
         "/api/a2a/task/{correlationId}",
@@ -320,7 +351,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         query=(_WAIT,),
     ),
     _get("/api/hitl/pending", "pending", Who.ADMIN, "open questions, in the form of Workstacean's hitl_request"),
-    _post("/api/hitl/respond", "respond", Who.ADMIN, "answers or rejects a question", DecisionBody, statuses=(202,)),
+    _decide("/api/hitl/respond", "respond", does="answers or rejects a question", body=DecisionBody, act="answer"),
     _get("/api/hitl-queue", "hitl_queue", Who.ADMIN, "the number of open questions", shape=ResponseMode.BARE),
     _post(
         "/publish",
@@ -328,6 +359,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Who.ADMIN,
         "takes `message.inbound.*` as a request and `ceremony.{id}.execute` as a run; no other topic",
         PublishBody,
+        act="publish",
     ),
     _get(
         CARD_PATHS[0],
@@ -349,6 +381,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Who.AGENT,
         "receives A2A calls in 1.0, 0.3 and 0.1: the hub as an agent",
         own="in its own name, and its own tasks",
+        role=AccessRole.OWNER,
         shape=ResponseMode.JSON_RPC,
     ),
     *(
@@ -359,6 +392,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             Who.AGENT,
             "the same over HTTP+JSON, in 1.0 and 0.3",
             own="in its own name, and its own tasks",
+            role=AccessRole.OWNER,
             shape=ResponseMode.HTTP_JSON,
         )
         for method in ("GET", "POST", "DELETE")
@@ -442,157 +476,3 @@ def path_params(endpoint: Endpoint, path: str) -> dict[str, str]:
     """The parameters in a path of this endpoint."""
     match = _PATHS[endpoint.path].match(path)
     return match.groupdict() if match else {}
-
-
-_NUMBERS = {"after", "limit", "wait"}
-_LISTS = {"topic"}
-
-_ID_OF: dict[str, tuple[str, tuple[str, ...]]] = {
-    "request": ("$response.body#/data/correlationIds/0", ("task", "cancel", "chat_task")),
-    "chat": ("$response.body#/data/correlationId", ("task", "cancel", "chat_task")),
-    "delegate": ("$response.body#/data/correlationId", ("task", "cancel", "chat_task")),
-    "create_ceremony": (
-        "$response.body#/data/id",
-        ("update_ceremony", "run_ceremony", "ceremony_runs", "delete_ceremony"),
-    ),
-}
-"""Where an endpoint's reply holds the id that other endpoints need in their path."""
-
-
-def bodies() -> tuple[type[BaseModel], ...]:
-    """The bodies of all requests."""
-    return tuple(dict.fromkeys(endpoint.body for endpoint in ENDPOINTS if endpoint.body is not None))
-
-
-@cache
-def _results() -> tuple[dict[str, Any], dict[str, Any]]:
-    """The schema of each endpoint's answer by its name, and the schemas of the structs in them."""
-    kinds = chain(*(endpoint.result for endpoint in ENDPOINTS))
-    schemas, structs = schema_components(kinds, ref_template="#/components/schemas/{name}")
-    left = iter(schemas)
-    found = {e.name: [next(left) for _ in e.result] for e in ENDPOINTS}
-    results = {name: some[0] if len(some) == 1 else {"anyOf": some} for name, some in found.items()}
-    for struct in structs.values():
-        members = struct.get("properties", {})
-        struct["required"] = [name for name, one in members.items() if name in struct["required"] or "default" in one]
-        for member in members.values():  # a member with a default is always written
-            member.pop("default", None)
-            if len(member.get("enum", ())) == 1:  # generators of clients know const better
-                member["const"] = member.pop("enum")[0]
-    return results, structs
-
-
-@cache
-def document() -> dict[str, Any]:
-    """The whole document, cached: do not change it."""
-    _, models = models_json_schema(
-        [(body, "validation") for body in bodies()], ref_template="#/components/schemas/{model}"
-    )
-    paths: dict[str, dict[str, Any]] = {}
-    for endpoint in ENDPOINTS:
-        paths.setdefault(endpoint.path.replace(":path}", "}"), {})[endpoint.method.lower()] = _operation(endpoint)
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "The hub of fleetsim",
-            "version": version("fleetsim"),
-            "description": "See docs/reference/api.md, and docs/reference/permissions.md for keys.",
-        },
-        "paths": paths,
-        "security": [{"apiKey": []}, {"bearer": []}],
-        "components": {
-            "securitySchemes": {
-                "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
-                "bearer": {"type": "http", "scheme": "bearer"},
-            },
-            "schemas": {**models["$defs"], **_results()[1], "Refusal": _REFUSAL},
-        },
-    }
-
-
-_REFUSAL = {
-    "type": "object",
-    "required": ["success", "error"],
-    "properties": {
-        "success": {"const": False},
-        "error": {"type": "string"},
-        "code": {"type": "string"},
-        "hint": {"type": "string"},
-    },
-}
-
-_RPC = {
-    "type": "object",
-    "required": ["jsonrpc"],
-    "properties": {"jsonrpc": {"const": "2.0"}, "id": {}, "result": {}, "error": {"type": "object"}},
-}
-"""A JSON-RPC response; a stream of them is text/event-stream."""
-
-
-def _operation(endpoint: Endpoint) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "operationId": endpoint.name,
-        "summary": endpoint.does,
-        "description": {
-            Who.ANYONE: "Without a key.",
-            Who.TOKEN: "With the token of the task.",
-            Who.AGENT: f"With the hub's own key; with an agent's key: {endpoint.own}.",
-            Who.ADMIN: "Only with the hub's own key.",
-        }[endpoint.who],
-        "parameters": [
-            *(
-                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-                for name in re.findall(r"{(\w+)", endpoint.path)
-            ),
-            *map(_query, endpoint.query),
-        ],
-        "responses": _responses(endpoint),
-    }
-    if endpoint.body is not None:
-        schema = {"$ref": f"#/components/schemas/{endpoint.body.__name__}"}
-        told["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
-    if endpoint.who in {Who.ANYONE, Who.TOKEN}:
-        told["security"] = []
-    return told
-
-
-def _responses(endpoint: Endpoint) -> dict[str, Any]:
-    if endpoint.shape is ResponseMode.HTTP_JSON:
-        content: dict[str, Any] = {
-            kind: {"schema": {}} for kind in ("application/a2a+json", "application/json", "text/event-stream")
-        }
-        return {
-            "200": {"description": "A2A's reply, as its version writes it.", "content": content},
-            "default": {"description": "A2A's error, or the hub's refusal.", "content": content},
-        }
-    result = _results()[0][endpoint.name]
-    members = {"success": {"const": True}, "data": result, "message": {"type": "string"}}
-    envelope = {"type": "object", "required": ["success", "data"], "properties": members}
-    media, schema = {
-        ResponseMode.ENVELOPE: ("application/json", envelope),
-        ResponseMode.BARE: ("application/json", result),
-        ResponseMode.JSON_RPC: ("application/json", _RPC),
-        ResponseMode.STREAM: ("text/event-stream", {"type": "string"}),
-        ResponseMode.FIGURES: ("text/plain", {"type": "string"}),
-    }[endpoint.shape]
-    success: dict[str, Any] = {"description": "It was done.", "content": {media: {"schema": schema}}}
-    if endpoint.name in _ID_OF:
-        where, others = _ID_OF[endpoint.name]
-        path_of = {e.name: re.findall(r"{(\w+)", e.path)[0] for e in ENDPOINTS if e.name in others}
-        success["links"] = {name: {"operationId": name, "parameters": {path_of[name]: where}} for name in others}
-    no: dict[str, Any] = {"$ref": "#/components/schemas/Refusal"}
-    if endpoint.shape is ResponseMode.JSON_RPC:
-        no = {"anyOf": [no, _RPC]}
-    refusal = {"application/json": {"schema": no}}
-    return {
-        **{str(status): success for status in endpoint.statuses},
-        "default": {"description": "It was refused.", "content": refusal},
-    }
-
-
-def _query(parameter: tuple[str, str]) -> dict[str, Any]:
-    name, meaning = parameter
-    schema: dict[str, Any] = {"type": "integer", "minimum": 0} if name in _NUMBERS else {"type": "string"}
-    if name in _LISTS:
-        schema = {"type": "array", "items": schema}
-    return {"name": name, "in": "query", "description": meaning, "schema": schema}

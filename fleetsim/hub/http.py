@@ -21,6 +21,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from fleetsim.api.answer import to_json
+from fleetsim.api.answers import AccessRole
 from fleetsim.api.bodies import read
 from fleetsim.caller.dispatcher import TaskBusy
 from fleetsim.caller.retry import RetryRefused
@@ -67,7 +68,7 @@ BODY_S = 10.0
 PAGE_MAX = 1_000
 _bodies = BodyReader(bytes_max=BODY_BYTES_MAX, seconds=BODY_S)
 
-_PRINCIPAL = "fleetsim.principal"
+_PRINCIPAL, _ACTED = "fleetsim.principal", "fleetsim.acted"
 
 _PROBES = frozenset({"/health", "/healthz", "/readyz"})
 _CHEAP_S_MAX = 0.005
@@ -151,6 +152,12 @@ def principal_of(request: Request) -> Principal:
     """The holder of the request's key, from the guard."""
     principal: Principal = request.scope[_PRINCIPAL]
     return principal
+
+
+def acted(request: Request, **about: str) -> None:
+    """Name what a successful request did, for the audit: parameters of ``Hub.note_action`` that the endpoint does not
+    give. With an empty ``action`` it changed nothing."""
+    request.scope[_ACTED] = about
 
 
 def number(request: Request, name: str, default: int, maximum: int) -> int:
@@ -241,9 +248,14 @@ class ApiGuard:
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             response = await handle(Request(scope, receive, send))
+            # Requests made with the hub's own key are in the list of requests only.
+            if endpoint.act and noted and response.status_code < 400:
+                self._note_action(endpoint, scope)
             await response(scope, receive, send)
 
-        accounts, owner = self._hub.limiter.accounts, scope[_PRINCIPAL].agent or ""
+        principal: Principal = scope[_PRINCIPAL]
+        noted = principal.person or (principal.agent is None and endpoint.act != "send")
+        accounts, owner = self._hub.limiter.accounts, principal.account
         accounts.account(owner).charge(head_s + work.since_s(began))
         try:
             await accounts.serve(owner, app, scope, receive, send)
@@ -251,12 +263,23 @@ class ApiGuard:
             await self._pause(scope, 0.0, PROBE_PAUSE_S_MAX)
             await refuse(refusal)(scope, receive, send)
 
+    def _note_action(self, endpoint: Endpoint, scope: Scope) -> None:
+        """Publish what a person, or a holder of the hub's own key, did."""
+        principal: Principal = scope[_PRINCIPAL]
+        object = scope["path_params"].get("id") or scope["path_params"].get("name", "")
+        about: dict[str, Any] = {"action": endpoint.act, "object": object, "by": principal.named("operator")}
+        if endpoint.path.startswith("/api/tasks/"):
+            about["correlation_id"] = object
+        about |= scope.get(_ACTED, {})
+        if principal.role is not None and about["action"] and (principal.person or about["action"] != "send"):
+            self._hub.note_action(**about, role=principal.role)
+
     async def _pause(self, scope: Scope, work_s: float, most_s: float = REFUSAL_PAUSE_S_MAX) -> None:
         """Charge the work for a cheap request or a refusal to the caller's key, or else to its address, and delay the
         answer until that is paid for."""
         extensions, principal = scope.get("extensions") or {}, scope.get(_PRINCIPAL)
         if principal is not None:
-            account = self._hub.limiter.accounts.account(principal.agent or "")
+            account = self._hub.limiter.accounts.account(principal.account)
             account.charge(work_s)
             debt_s = account.debt_s()
         else:
@@ -292,12 +315,22 @@ class ApiGuard:
         if endpoint is None:
             raise _unknown(here)
         if not endpoint.allows(principal):
-            raise Refusal(403, "ADMIN_ONLY", "an agent's key does not open this")
+            raise _forbidden(endpoint, principal)
         kinds = [value.split(b";")[0].strip().lower() for name, value in headers if name == b"content-type"]
         a2a = endpoint.shape in {ResponseMode.JSON_RPC, ResponseMode.HTTP_JSON}  # the agent refuses in their own forms
         if method != "GET" and not a2a and kinds != [b"application/json"]:
             raise Refusal(415, "NOT_JSON", "send Content-Type: application/json")
         return endpoint
+
+
+def _forbidden(endpoint: Endpoint, principal: Principal) -> Refusal:
+    if principal.role is None:
+        return Refusal(403, "ADMIN_ONLY", "an agent's key does not open this")
+    if endpoint.role is AccessRole.OWNER:
+        return Refusal(403, "ROLE_REFUSED", "only an agent's key or the hub's own key opens this")
+    who = f"the key of {principal.person} is {principal.role.one}'s"
+    hint = "people.yaml of the hub has the role of each key"
+    return Refusal(403, "ROLE_REFUSED", f"this needs the key of {endpoint.role.or_above}; {who}", hint=hint)
 
 
 def _unknown(here: Mapping[str, Endpoint]) -> Refusal:

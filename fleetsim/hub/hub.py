@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from msgspec import UNSET, UnsetType, structs
 
 from fleetsim.api.answer import to_json
-from fleetsim.api.answers import WireExchange
+from fleetsim.api.answers import AccessRole, WireExchange
 from fleetsim.api.health import DatabaseState, HealthSnapshot, HubMember
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.dispatcher import Dispatcher
@@ -32,6 +32,7 @@ from fleetsim.channels.delivery import Channels, Notifier
 from fleetsim.client import AgentClient
 from fleetsim.client.wire_log import WireLog
 from fleetsim.events.fleet import (
+    ActionTaken,
     BreakerClosed,
     BreakerOpened,
     CardFetched,
@@ -59,8 +60,7 @@ from fleetsim.hub.a2a import HubAgent
 from fleetsim.hub.agents import CONDITION_EVENTS
 from fleetsim.hub.fleet import CurrentFleet
 from fleetsim.hub.journal import Journal
-from fleetsim.hub.keys import FILE as AGENT_KEYS_FILE
-from fleetsim.hub.keys import AgentKeys, HubKeys, Keyring
+from fleetsim.hub.keys import AgentKeys, HubKeys, Keyring, People
 from fleetsim.hub.members import Membership
 from fleetsim.hub.metrics import Metrics
 from fleetsim.hub.rows import agent_facts
@@ -113,6 +113,7 @@ class Hub:
         url: str | None = None,
         file: FleetFile | None = None,
         agent_keys: AgentKeys | None = None,
+        people: People | None = None,
         ceremonies: Path | None = None,
         a2a_state: Path | None = None,
         client_factory: Callable[[AgentEntry], AgentClient] | None = None,
@@ -130,7 +131,7 @@ class Hub:
         ledger.report_to(self)
         self.keys = keys
         self.keyring = Keyring(keys.api_key)
-        self.agent_keys = agent_keys
+        self.agent_keys, self.people = agent_keys, people
         self.url = url
         settings = config.settings
         shared_events = SharedEventLog(runtime.clock) if isinstance(ledger, SharedLedger) else None
@@ -213,7 +214,6 @@ class Hub:
         self.closing = asyncio.Event()
         self.failed = asyncio.Event()
         self._warned = set(config.warnings)
-        self._key_problems: frozenset[str] = frozenset()
         self._workers = Workers("hub")
         self._stack = AsyncExitStack()
 
@@ -261,9 +261,9 @@ class Hub:
         return self.fleet.config
 
     def rejected(self) -> tuple[str, ...]:
-        """The problems for which the current agents.yaml or agent-keys.yaml is not in force."""
+        """The problems for which the current agents.yaml, agent-keys.yaml or people.yaml is not in force."""
         problem = self.file.problem if self.file is not None else ""
-        return (*((problem,) if problem else ()), *sorted(self._key_problems))
+        return (*((problem,) if problem else ()), *sorted(self.keyring.problems))
 
     def require_scheduler(self) -> Scheduler:
         """The scheduler. Raises UnknownTarget if the hub has no ceremonies folder."""
@@ -314,7 +314,7 @@ class Hub:
                 thresholds=to_json(self.config.settings.health),
             )
         )
-        await self.read_agent_keys()
+        await self.read_keys()
         # Fold the recorded outcomes first: outcomes during the recovery must come after them.
         async for page in self.ledger.outcome_facts(since=window_start(self.runtime.clock.now())):
             self.window_from = min((self.window_from, *(outcome.ended_at for outcome in page[:1])))
@@ -450,21 +450,30 @@ class Hub:
         while True:
             await asyncio.sleep(self._look_every_s)
             await self.reload()
-            await self.read_agent_keys()
+            await self.read_keys()
             await self.broker.release(self.tracker.places())
 
-    async def read_agent_keys(self) -> None:
-        """Read the agents' keys, and apply changes. A problem is reported once."""
-        found = self.agent_keys
-        if found is None or not await found.poll(entry.name for entry in self.config.agents):
-            return
-        self.keyring.replace(found.keys)
-        problems = (*found.problems, *self.keyring.problems)
-        for problem in problems:
-            if problem not in self._key_problems:
-                log.error("%s", problem)
-                self.events.publish(ConfigRejected(path=str(found.path or AGENT_KEYS_FILE), error=problem))
-        self._key_problems = frozenset(problems)
+    async def read_keys(self) -> None:
+        """Read the keys of agents and people, and apply changes. A problem is reported once."""
+        names = {entry.name for entry in self.config.agents}
+        for path, problem in await self.keyring.read(self.agent_keys, self.people, names):
+            log.error("%s", problem)
+            self.events.publish(ConfigRejected(path=path, error=problem))
+
+    def note_action(
+        self,
+        action: str,
+        object: str,
+        *,
+        by: str = "operator",
+        role: AccessRole = AccessRole.OWNER,
+        correlation_id: str | None = None,
+        detail: str = "",
+    ) -> None:
+        """Publish an action for the audit. Without a name it is one of the hub's own key, or of its own screens."""
+        self.events.publish(
+            ActionTaken(action=action, object=object, by=by, role=role, correlation_id=correlation_id, detail=detail)
+        )
 
     # ------------------------------------------------------------------ between parts
 

@@ -1,6 +1,6 @@
-"""Keys: the hub's own secrets, and the API keys of agents, from ``WORKSTACEAN_API_KEY_<AGENT>`` in the environment or
-from agent-keys.yaml, which names variables and ``keyFile``s. An entry of the file wins. Files are read again when they
-change; a variable keeps its value from the hub's start.
+"""Keys: the hub's own secrets, and the API keys of people and agents, from people.yaml and agent-keys.yaml, which name
+variables and ``keyFile``s, and of agents also from ``WORKSTACEAN_API_KEY_<AGENT>`` in the environment. An entry of the
+file wins. Files are read again when they change; a variable keeps its value from the hub's start.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from fleetsim.api.answers import AccessRole
 from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.fleet.settings import NAME
 from fleetsim.model.errors import ConfigError
@@ -98,14 +100,27 @@ def next_epoch(epoch: int, callback: Mapping[int, bytes], ids: Ids) -> tuple[int
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The holder of a request's key: an agent, or None for the hub's own key."""
+    """The holder of a request's key: an agent, or a person with the role ``given``; without both the hub's owner.
+
+    ``account`` names the account for its requests, and is empty for the owner. ``role`` is None for an agent.
+    ``sees_all``: the key reads everything; an agent's key reads what belongs to the agent.
+    """
 
     agent: str | None = None
+    person: str | None = None
+    given: AccessRole = AccessRole.OWNER
+    account: str = field(init=False)
+    role: AccessRole | None = field(init=False)
+    sees_all: bool = field(init=False)
 
-    @property
-    def is_admin(self) -> bool:
-        """Whether the request has the hub's own key."""
-        return self.agent is None
+    def __post_init__(self) -> None:  # once for each key, because each request reads them
+        object.__setattr__(self, "account", self.agent or self.person or "")
+        object.__setattr__(self, "role", None if self.agent is not None else self.given)
+        object.__setattr__(self, "sees_all", self.agent is None)
+
+    def named(self, typed: str) -> str:
+        """The name on record for an action of this key: with the hub's own key the typed one."""
+        return self.account or typed
 
 
 ADMIN = Principal()
@@ -120,11 +135,12 @@ class Keyring:
         self.problems: tuple[str, ...] = ()
         self.replace({})
 
-    def replace(self, agents: Mapping[str, str]) -> None:
-        """Replace all keys of agents. ``problems`` names the refused keys without their text."""
+    def replace(self, agents: Mapping[str, str], people: Mapping[Principal, str] | None = None) -> None:
+        """Replace all keys of agents and people. ``problems`` names the refused keys without their text."""
         holders: dict[bytes, list[Principal]] = {}
         problems = []
-        for principal, key in ((ADMIN, self._api_key), *((Principal(name), key) for name, key in agents.items())):
+        others = {Principal(name): key for name, key in agents.items()} | dict(people or {})
+        for principal, key in ((ADMIN, self._api_key), *others.items()):
             if KEY.fullmatch(key):
                 holders.setdefault(_digest(key.encode()), []).append(principal)
             else:
@@ -135,6 +151,26 @@ class Keyring:
                 problems.append(f"{who} have the same key: it is refused, because it does not identify the caller")
         self._holders = tuple((digest, found[0]) for digest, found in holders.items() if len(found) == 1)
         self.problems = tuple(problems)
+
+    async def read(
+        self, agents: AgentKeys | None, people: People | None, names: AbstractSet[str]
+    ) -> list[tuple[str, str]]:
+        """Read changed keys, and apply them; returns the new problems, each with its file. ``names`` are those of the
+        agents in agents.yaml."""
+        changed = agents is not None and await agents.poll(names)
+        keys = agents.keys if agents is not None else {}
+        if people is not None and await people.poll(names | keys.keys()):
+            changed = True
+        if not changed:
+            return []
+        before = self.problems
+        self.replace(keys, people.keys if people is not None else {})
+        found = [(FILE, problem) for problem in self.problems]
+        for file, name in ((agents, FILE), (people, PEOPLE_FILE)):
+            if file is not None:
+                found += [(str(file.path or name), problem) for problem in file.problems]
+        self.problems = tuple(problem for _, problem in found)
+        return [(path, problem) for path, problem in found if problem not in before]
 
     def principal(self, headers: Iterable[tuple[bytes, bytes]]) -> Principal | None:
         """The holder of the key in these headers, which must have exactly one. Compares every key in constant time."""
@@ -158,10 +194,11 @@ def _digest(key: bytes) -> bytes:
 
 
 def _named(principal: Principal) -> str:
-    return "the hub itself" if principal.is_admin else f"agent {principal.agent}"
+    return f"agent {principal.agent}" if principal.agent else principal.person or "the hub itself"
 
 
 FILE = "agent-keys.yaml"
+PEOPLE_FILE = "people.yaml"
 VARIABLE = "WORKSTACEAN_API_KEY_"
 AGENTS_MAX = 1_000
 BYTES_MAX = AGENTS_MAX * 512
@@ -172,8 +209,8 @@ RESERVED = frozenset({"admin", "all", "api", "hitl", "hub", "operator", "system"
 """Names with another meaning in the records of requesters, creators and deciders."""
 
 
-class AgentKeyEntry(BaseModel):
-    """The place of one agent's key."""
+class KeyEntry(BaseModel):
+    """The place of one key."""
 
     model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, use_attribute_docstrings=True)
 
@@ -190,28 +227,51 @@ class AgentKeyEntry(BaseModel):
         return self
 
 
+class AgentKeyEntry(KeyEntry):
+    """The place of one agent's key."""
+
+
+class PersonEntry(KeyEntry):
+    """The place of one person's key, and the role."""
+
+    role: Literal["viewer", "answerer", "operator"]
+    """A viewer reads everything; an answerer also answers and vetoes; an operator also sends, fires, cancels, retries
+    and changes ceremonies."""
+
+
+def _fit_names(value: dict[str, Any]) -> dict[str, Any]:
+    for name in value:
+        if problem := _unfit(name):
+            raise ValueError(problem)
+    return value
+
+
 class AgentKeysFile(BaseModel):
     """The whole of agent-keys.yaml; also the source of its JSON Schema."""
 
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
-    keys: Annotated[dict[str, AgentKeyEntry], Field(max_length=AGENTS_MAX)]
+    keys: Annotated[dict[str, AgentKeyEntry], Field(max_length=AGENTS_MAX), AfterValidator(_fit_names)]
     """Keys by the name of the agent, which need not be in agents.yaml."""
 
-    @field_validator("keys")
-    @classmethod
-    def _names(cls, value: dict[str, AgentKeyEntry]) -> dict[str, AgentKeyEntry]:
-        for name in value:
-            if problem := _unfit(name):
-                raise ValueError(problem)
-        return value
+
+class PeopleFile(BaseModel):
+    """The whole of people.yaml; also the source of its JSON Schema."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+    keys: Annotated[dict[str, PersonEntry], Field(max_length=AGENTS_MAX), AfterValidator(_fit_names)]
+    """Keys by the name of the person, which no agent may have."""
 
 
-class AgentKeys:
-    """The current keys of agents. ``path`` is agent-keys.yaml, which may be missing, or None.
+class KeyPlaces:
+    """The keys that a file names, by the name of their holder. ``path`` may be missing, or None.
 
     ``hide`` receives every key before its first use, so that logs redact it.
     """
+
+    _FILE: ClassVar[type[AgentKeysFile | PeopleFile]]
+    problems: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -225,18 +285,12 @@ class AgentKeys:
         self._files = files
         self._env = {name: value.strip() for name, value in env.items()}
         self._watch = FileWatch(self._listing)
-        self._entries: dict[str, AgentKeyEntry] = {}
+        self._entries: Mapping[str, Any] = {}
         self._broken = ""
         self.path = path
-        self.keys: Mapping[str, str] = {}
-        self.problems: tuple[str, ...] = ()
 
-    async def poll(self, agents: Iterable[str]) -> bool:
-        """Read changes once; True if ``keys`` or ``problems`` changed. Never raises.
-
-        ``agents`` has the names in agents.yaml, which identify the variables of the environment.
-        """
-        before = self.keys, self.problems
+    async def _found(self) -> tuple[dict[str, str], list[str]]:
+        """The keys of the file by name, read again if they changed, and the problems. Never raises."""
         try:
             if self.path is not None and await self._watch.look():
                 self._entries, self._broken = await self._read(self.path), ""
@@ -244,48 +298,28 @@ class AgentKeys:
             self._broken = str(error)
         problems = [self._broken] if self._broken else []
         keys = {}
-        for name, variable in self._variables(agents):
-            if problem := _unfit(name):
-                problems.append(f"{variable}: {problem}")
-            elif name not in self._entries:
-                keys[name] = self._env[variable]
         for name, entry in self._entries.items():
             try:
                 keys[name] = await self._key(entry)
             except ConfigError as error:
-                problems.append(f"agent {name} has no key: {error}")
-        self._hide(keys.values())
-        self.keys, self.problems = keys, tuple(problems)
-        return (self.keys, self.problems) != before
+                problems.append(f"{name} has no key: {error}")
+        return keys, problems
 
     async def _listing(self) -> tuple[FileStamp, ...]:
         assert self.path is not None
         return (await self._files.stamp(self.path) or FileStamp(path=self.path, digest=""),)
 
-    async def _read(self, path: Path) -> dict[str, AgentKeyEntry]:
-        if (
-            await self._files.stamp(path) is None
-        ):  # an agent without an entry has no key, so without the file no agent has one
+    async def _read(self, path: Path) -> Mapping[str, KeyEntry]:
+        if await self._files.stamp(path) is None:  # without an entry there is no key
             return {}
         written = load(await self._files.read(path, bytes_max=BYTES_MAX), str(path), nodes_max=NODES_MAX)
         try:
-            return AgentKeysFile.model_validate(written.value).keys
+            return self._FILE.model_validate(written.value).keys
         except ValidationError as error:
-            raise combine(explain(written, error, AgentKeysFile)) from None
+            raise combine(explain(written, error, self._FILE)) from None
 
-    def _variables(self, agents: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """The agents with a key in the environment, each with its variable."""
-        named: dict[str, list[str]] = {}
-        for agent in agents:
-            named.setdefault(re.sub(r"[^A-Z0-9]", "_", agent.upper()), []).append(agent)
-        for variable in self._env:
-            suffix = variable.removeprefix(VARIABLE)
-            if suffix and suffix != variable:
-                for name in named.get(suffix, [suffix.lower()]):
-                    yield name, variable
-
-    async def _key(self, entry: AgentKeyEntry) -> str:
-        """An agent's key. Raises ConfigError if it is missing or has the wrong form."""
+    async def _key(self, entry: KeyEntry) -> str:
+        """The key at its place. Raises ConfigError if it is missing or has the wrong form."""
         if entry.env_key is not None:
             key, where = self._env.get(entry.env_key, ""), f"the environment variable {entry.env_key}"
         else:
@@ -299,8 +333,66 @@ class AgentKeys:
         return key
 
 
+class AgentKeys(KeyPlaces):
+    """The current keys of agents, from agent-keys.yaml and the environment."""
+
+    _FILE = AgentKeysFile
+    keys: Mapping[str, str] = {}
+
+    async def poll(self, agents: Iterable[str]) -> bool:
+        """Read changes once; True if ``keys`` or ``problems`` changed. Never raises.
+
+        ``agents`` has the names in agents.yaml, which identify the variables of the environment.
+        """
+        before = self.keys, self.problems
+        keys, problems = await self._found()
+        for name, variable in self._variables(agents):
+            if problem := _unfit(name):
+                problems.append(f"{variable}: {problem}")
+            elif name not in self._entries:
+                keys[name] = self._env[variable]
+        self._hide(keys.values())
+        self.keys, self.problems = keys, tuple(problems)
+        return (self.keys, self.problems) != before
+
+    def _variables(self, agents: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """The agents with a key in the environment, each with its variable."""
+        named: dict[str, list[str]] = {}
+        for agent in agents:
+            named.setdefault(re.sub(r"[^A-Z0-9]", "_", agent.upper()), []).append(agent)
+        for variable in self._env:
+            suffix = variable.removeprefix(VARIABLE)
+            if suffix and suffix != variable:
+                for name in named.get(suffix, [suffix.lower()]):
+                    yield name, variable
+
+
+class People(KeyPlaces):
+    """The current keys of people, from people.yaml."""
+
+    _FILE = PeopleFile
+    keys: Mapping[Principal, str] = {}
+
+    async def poll(self, agents: Collection[str]) -> bool:
+        """Read changes once; True if ``keys`` or ``problems`` changed. Never raises.
+
+        A person with a name in ``agents`` has no key, because records name the holder alone.
+        """
+        before = self.keys, self.problems
+        found, problems = await self._found()
+        problems += [f"{name} has no key: an agent has this name, too" for name in found if name in agents]
+        self._hide(found.values())
+        self.keys = {
+            Principal(person=name, given=AccessRole(self._entries[name].role)): key
+            for name, key in found.items()
+            if name not in agents
+        }
+        self.problems = tuple(problems)
+        return (self.keys, self.problems) != before
+
+
 def _unfit(name: str) -> str:
-    """The reason why an agent of that name cannot have a key; "" if it can."""
+    """The reason why nobody of that name can have a key; "" if an agent or a person can."""
     if not re.fullmatch(NAME, name):
-        return "an agent's name is 1 to 64 letters, digits, dots, dashes or underscores"
+        return "a name is 1 to 64 letters, digits, dots, dashes or underscores"
     return f"the name {name} is reserved" if name.lower() in RESERVED else ""

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from msgspec.structs import replace
 
 from fleetsim.caller.tracker import Tracker
-from fleetsim.events.fleet import HubStopping, NoticeDelivered, NoticeFailed
+from fleetsim.events.fleet import ActionTaken, HubStopping, NoticeDelivered, NoticeFailed
 from fleetsim.events.request import Event
 from fleetsim.hub.keys import Principal
 from fleetsim.ledger import Ledger, RunRecord
@@ -32,13 +32,14 @@ class Ownership:
         self._owners: OrderedDict[str, str | None] = OrderedDict()
 
     async def stamped(self, request: SkillRequest, principal: Principal, *, given_id: bool) -> SkillRequest:
-        """The request with its owner. An agent's request runs in its own name, on its own tasks and contexts.
+        """The request with its owner, and the name of a person. An agent's request runs in its own name, on its own
+        tasks and contexts.
 
         Raises UnknownTarget if the task or context belongs to no request, or to another owner's. Refusal if the body
         has an id (``given_id``): it is also the default context, so it could name another owner's conversation.
         """
         if principal.agent is None:
-            return request
+            return request if principal.person is None else replace(request, system_actor=principal.person)
         if given_id:
             raise Refusal(400, "BAD_REQUEST", "correlationId: the hub gives the ids of what agents ask for")
         if request.context_id is not None and not request.targets:
@@ -58,7 +59,7 @@ class Ownership:
 
     async def require(self, principal: Principal, correlation_id: str) -> None:
         """Raises UnknownTarget unless the principal may see the request."""
-        if not principal.is_admin and not await self.owns(principal, correlation_id):
+        if not principal.sees_all and not await self.owns(principal, correlation_id):
             raise UnknownTarget(f"no request “{one_line(correlation_id, 64)}” is known")
 
     async def owns(self, principal: Principal, correlation_id: str) -> bool:
@@ -75,11 +76,11 @@ class Ownership:
 
     async def may_see(self, principal: Principal, event: Event) -> bool:
         """Whether the principal may see an event. An agent sees those of its own requests and ceremonies, and the hub's
-        end, but not notices to people.
+        end, but not notices to people, nor who did what.
         """
-        if principal.is_admin:
+        if principal.sees_all:
             return True
-        if isinstance(event, NoticeDelivered | NoticeFailed):
+        if isinstance(event, NoticeDelivered | NoticeFailed | ActionTaken):
             return False
         if (created_by := getattr(event, "created_by", None)) is not None:
             return bool(created_by == principal.agent)
@@ -89,7 +90,7 @@ class Ownership:
 
     async def owns_run(self, principal: Principal, run: RunRecord) -> bool:
         """Whether the principal may see a run: another owner may have used the ceremony's id before."""
-        return principal.is_admin or (bool(run.children) and await self.owns(principal, run.children[0]))
+        return principal.sees_all or (bool(run.children) and await self.owns(principal, run.children[0]))
 
     async def _require_task(self, principal: Principal, agent: str, task_id: str) -> None:
         last = await self._ledger.last_outcome(agent, task_id=task_id)

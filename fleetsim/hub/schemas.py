@@ -17,12 +17,12 @@ from fleetsim.events.request import ENVELOPE, Event, Excerpt, JsonForm
 from fleetsim.events.wire import PAYLOAD_MEMBERS, event_classes
 from fleetsim.fleet.config import AgentsFile
 from fleetsim.fleet.written import AGENTS_SCHEMA, CEREMONY_SCHEMA
-from fleetsim.hub.endpoints import bodies, document
-from fleetsim.hub.keys import AgentKeysFile
+from fleetsim.hub.keys import AgentKeysFile, PeopleFile
+from fleetsim.hub.openapi import bodies, document
 from fleetsim.model.extensions import Usage
 from fleetsim.model.parts import ListedPart
 
-AGENT_KEYS_SCHEMA = "agent-keys.schema.json"
+AGENT_KEYS_SCHEMA, PEOPLE_SCHEMA = "agent-keys.schema.json", "people.schema.json"
 API_SCHEMA = "api.schema.json"
 EVENTS_SCHEMA = "events.schema.json"
 OPENAPI = "openapi.json"
@@ -56,6 +56,7 @@ def schemas() -> dict[str, str]:
     return {
         **file_schemas(),
         AGENT_KEYS_SCHEMA: of_file(AgentKeysFile, "agent-keys.yaml of fleetsim"),
+        PEOPLE_SCHEMA: of_file(PeopleFile, "people.yaml of fleetsim"),
         API_SCHEMA: _text(title, {"anyOf": either, **schema}),
         EVENTS_SCHEMA: _of_events(),
         OPENAPI: json.dumps(document(), indent=2, ensure_ascii=False) + "\n",

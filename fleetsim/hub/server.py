@@ -16,7 +16,7 @@ from fleetsim.fleet.config import FleetFile
 from fleetsim.fleet.settings import AgentEntry, FleetConfig
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub, Tracer
-from fleetsim.hub.keys import AgentKeys, HubKeys
+from fleetsim.hub.keys import AgentKeys, HubKeys, People
 from fleetsim.hub.state import A2A_FILE, StateDir
 from fleetsim.ledger import Ledger, SharedLedger
 from fleetsim.model.errors import ConfigError
@@ -40,6 +40,7 @@ async def running_hub(
     listener: Listener | None = None,
     file: FleetFile | None = None,
     agent_keys: AgentKeys | None = None,
+    people: People | None = None,
     ceremonies: Path | None = None,
     allow_hosts: Iterable[str] = (),
     allow_remote: bool = False,
@@ -52,9 +53,9 @@ async def running_hub(
 
     With ``state``, other processes can find the hub, and its keys are stored there; ``keys`` replaces them. Without
     both, the keys are new. ``ledger`` is open, or ``opens_ledger`` opens it here, while the server already replies.
-    ``file`` is agents.yaml, which is read again when it changes. Without ``agent_keys`` no agent has a key. Raises
-    ConfigError if the address is not available, or not loopback without ``allow_remote`` (T-32), or the state is
-    damaged.
+    ``file`` is agents.yaml, which is read again when it changes. Without ``agent_keys`` no agent has a key, and without
+    ``people`` no person. Raises ConfigError if the address is not available, or not loopback without ``allow_remote``
+    (T-32), or the state is damaged.
     """
     if not allow_remote and not is_loopback(host):
         hint = "bind to 127.0.0.1, or say --allow-remote and put TLS in front"
@@ -72,6 +73,7 @@ async def running_hub(
             url=url,
             file=file,
             agent_keys=agent_keys,
+            people=people,
             ceremonies=ceremonies,
             a2a_state=state.path / A2A_FILE if state else None,
             client_factory=client_factory,

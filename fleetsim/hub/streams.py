@@ -44,7 +44,7 @@ class EventStreams:
     def __init__(self, hub: Hub, ownership: Ownership) -> None:
         self._hub = hub
         self._ownership = ownership
-        self._open: Counter[str | None] = Counter()
+        self._open: Counter[str] = Counter()
         self._frames = EventFrames(hub.events)
 
     async def events(self, request: Request) -> Response:
@@ -54,7 +54,7 @@ class EventStreams:
         principal = principal_of(request)
         if self._open.total() >= STREAMS_MAX:
             raise Refusal(429, "TOO_MANY_STREAMS", f"{STREAMS_MAX} event streams are open already")
-        if not principal.is_admin and self._open[principal.agent] >= STREAMS_PER_AGENT_MAX:
+        if principal.account and self._open[principal.account] >= STREAMS_PER_AGENT_MAX:
             raise Refusal(429, "TOO_MANY_STREAMS", f"{STREAMS_PER_AGENT_MAX} event streams of yours are open already")
         patterns = request.query_params.getlist("topic")
         if len(patterns) > PATTERNS_MAX or any(len(pattern) > PATTERN_CHARS_MAX for pattern in patterns):
@@ -74,7 +74,7 @@ class EventStreams:
             fits = not patterns or any(topic_fits(pattern, event.topic) for pattern in patterns)
             return fits and await self._ownership.may_see(principal, event)
 
-        chosen = None if principal.is_admin and not patterns else wanted
+        chosen = None if principal.sees_all and not patterns else wanted
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(self._follow(principal, after, chosen), media_type=MEDIA_TYPE, headers=headers)
 
@@ -83,7 +83,7 @@ class EventStreams:
     ) -> AsyncGenerator[bytes, None]:
         """Frames for one reader, of at most ``BATCH_MAX`` events at once; ``wanted`` None is every event."""
         now, closing = asyncio.get_running_loop().time, self._hub.closing
-        self._open[principal.agent] += 1
+        self._open[principal.account] += 1
         try:
             # The reader joins before the journal is read, and the journal ends where memory begins: no gap, none twice.
             async with self._hub.events.subscribe(after_seq=after, journaled=True) as reader:
@@ -110,7 +110,7 @@ class EventStreams:
                     if closing.is_set():
                         ended = frames is KEEPALIVE or any(isinstance(event, HubStopping) for event in batch)
         finally:
-            self._open[principal.agent] -= 1
+            self._open[principal.account] -= 1
 
     async def _written(self, batch: tuple[Event, ...], wanted: Callable[[Event], Awaitable[bool]] | None) -> bytes:
         """The frames of the events that a reader wants."""

@@ -46,7 +46,18 @@ from fleetsim.ceremonies.runs import ceremony_facts, dry_run, run_facts
 from fleetsim.ceremony.written import CeremonyInvalid
 from fleetsim.events.request import QuestionAnswered
 from fleetsim.health.fleet_health import window_start
-from fleetsim.hub.http import PAGE_MAX, WAIT_S_MAX, answer, bare, number, principal_of, read_body, submitted, until_news
+from fleetsim.hub.http import (
+    PAGE_MAX,
+    WAIT_S_MAX,
+    acted,
+    answer,
+    bare,
+    number,
+    principal_of,
+    read_body,
+    submitted,
+    until_news,
+)
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import Principal
 from fleetsim.hub.ownership import Ownership
@@ -142,6 +153,7 @@ class WorkstaceanApi:
         asked = replace(made(self._hub.runtime.ids.new()), traceparent=traceparent_of(request))
         stamped = await self._ownership.stamped(asked, principal_of(request), given_id=False)
         (correlation_id,) = await self._hub.submit(stamped)
+        acted(request, object=correlation_id, correlation_id=correlation_id)
         return correlation_id
 
     async def _chat_row(self, correlation_id: str, *, agent: str = "") -> ChatAnswer:
@@ -197,9 +209,12 @@ class WorkstaceanApi:
             raise UnknownTarget(f"no request “{one_line(body.correlation_id, 64)}” has an open question")
         question_id = track.asking.question.question_id
         try:
-            await self._hub.tracker.answer(body.answer(question_id))
+            by = principal_of(request).named(body.decided_by)
+            await self._hub.tracker.answer(replace(body.answer(question_id), by=by))
         except UnknownTarget as error:
             raise Refusal(409, "NOT_OPEN", str(error), hint=error.hint) from None
+        action = "reject" if body.decision == "reject" else "answer"
+        acted(request, action=action, object=question_id, correlation_id=body.correlation_id, by=by)
         return answer(NamedRequest(correlation_id=body.correlation_id, question_id=question_id), 202)
 
     # ------------------------------------------------------------------ the bus
@@ -220,11 +235,15 @@ class WorkstaceanApi:
                 ),
                 traceparent=traceparent_of(request),
             )
+            stamped = await self._ownership.stamped(made, principal_of(request), given_id=True)
             try:
-                return answer(Accepted(correlation_ids=await self._hub.submit(made)))
+                ids = await self._hub.submit(stamped)
             except ValueError:
                 raise Refusal(409, "ID_TAKEN", "a request with this correlationId was accepted before") from None
+            acted(request, action="send", object=ids[0], correlation_id=ids[0])
+            return answer(Accepted(correlation_ids=ids))
         if execute := _EXECUTE.fullmatch(body.topic):
+            acted(request, action="fire", object=execute[1])
             return answer(StartedRun(run_id=await self._hub.require_scheduler().run_now(execute[1])))
         hint = "message.inbound.* makes a request, ceremony.{id}.execute fires a ceremony"
         raise Refusal(403, "TOPIC_REFUSED", "clients cannot publish on this topic", hint=hint)
@@ -271,11 +290,11 @@ class CeremonyApi:
     async def ceremonies(self, request: Request) -> Response:
         """Valid ceremonies, including disabled ones: an agent's own, or all."""
         principal = principal_of(request)
-        if request.query_params.get("all") == "true" and not principal.is_admin:
+        if request.query_params.get("all") == "true" and not principal.sees_all:
             raise Refusal(401, "UNAUTHORIZED", "Unauthorized", hint="leave all out to see your own ceremonies")
         scheduler = self._hub.scheduler
         rows = scheduler.rows() if scheduler else ()
-        own = [row for row in rows if principal.is_admin or row.ceremony.created_by == principal.agent]
+        own = [row for row in rows if principal.sees_all or row.ceremony.created_by == principal.agent]
         return answer([ceremony_facts(row) for row in own])
 
     async def ceremony_errors(self, _: Request) -> Response:
@@ -293,6 +312,7 @@ class CeremonyApi:
         if values.get("createdBy", by) != by:
             raise CeremonyInvalid("createdBy", "only the hub's own key may name another owner")
         self._require_channel(values, by)
+        acted(request, object=body.id)
         return self._answer(await self._store().create(values, created_by=by))
 
     async def update_ceremony(self, request: Request) -> Response:
@@ -321,6 +341,7 @@ class CeremonyApi:
         if body.dry_run:
             ceremony = self._store().get(ceremony_id).ceremony
             await self._hub.broker.until_read(ceremony.skill, ceremony.targets)
+            acted(request, action="")
             return answer(dry_run(ceremony, self._hub.registry.resolve))
         run_id = await self._hub.require_scheduler().run_now(ceremony_id)
         return answer(StartedRun(run_id=run_id), message=f'Ceremony "{one_line(ceremony_id, 128)}" triggered')
@@ -336,7 +357,7 @@ class CeremonyApi:
 
     def _require(self, principal: Principal, ceremony_id: str) -> None:
         """Raises CeremonyNotFound unless the principal owns it."""
-        if not principal.is_admin:
+        if not principal.sees_all:
             self._store().get(ceremony_id, owner=principal.agent)
 
     def _require_channel(self, values: Mapping[str, Any], owner: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.hub.endpoints import document
+from fleetsim.hub.openapi import document
 from tests.field.doors import Fleet, running_fleet
 from tests.hub.local_hub import worker
 

@@ -18,7 +18,7 @@ from fleetsim.fleet.config import FleetFile, load_fleet
 from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub, Tracer
-from fleetsim.hub.keys import AgentKeys, HubKeys
+from fleetsim.hub.keys import AgentKeys, HubKeys, People
 from fleetsim.hub.state import HubAddress
 from fleetsim.ledger import Ledger, LedgerLimits
 from fleetsim.ledger.sqlite import SqliteLedger
@@ -40,6 +40,7 @@ KEYS = HubKeys(api_key=KEY, callback={1: b"c" * 32}, proof="p" * 43)
 FOLDER = Path("ceremonies")
 AGENTS = Path("agents.yaml")
 AGENT_KEYS = Path("agent-keys.yaml")
+PEOPLE = Path("people.yaml")
 EVENTS_CHECKED = 500
 """The number of newest events of each test that are compared with the published schema."""
 
@@ -135,6 +136,7 @@ class LocalHub:
             url=HUB,
             file=file,
             agent_keys=AgentKeys(self.files, self.agent_keys, AGENT_KEYS),
+            people=People(self.files, self.agent_keys, PEOPLE),
             ceremonies=FOLDER,
             a2a_state=self.a2a_state,
             tracing=self.tracing,
@@ -154,6 +156,7 @@ async def local_hub(
     entries: Mapping[str, Mapping[str, Any]] | None = None,
     agents_yaml: str | None = None,
     agent_keys: Mapping[str, str] | None = None,
+    people: str = "",
     peers: Mapping[str, App] | None = None,
     door: Callable[[Any], App] = lambda app: app,
     channels: Sequence[Channel] = (),
@@ -164,13 +167,15 @@ async def local_hub(
     """Agents at http://NAME.example:8000/a2a and a hub at ``HUB`` that they can reach.
 
     ``agents_yaml`` is a fleet file that is read, and read again when it changes. ``agent_keys`` is the
-    part of the environment that has keys of agents. ``peers`` are agents by
+    part of the environment that has keys of agents and people, and ``people`` is people.yaml. ``peers`` are agents by
     name that are not ours. ``door`` wraps the application of the hub and of each agent. Agents reach the hub at
     ``base_url`` if that is given.
     """
     network = MemoryNetwork()
     network.addresses["hub.example"] = ("93.184.216.34",)
     files = MemoryFiles({str(FOLDER / "README.md"): "about"})
+    if people:
+        files.put(PEOPLE, people)
     if ceremony is not None:
         files.put(FOLDER / "a.yaml", ceremony)
     runtime = virtual_runtime(network=network, files=files)
@@ -205,6 +210,7 @@ async def local_hub(
             url=HUB,
             file=file,
             agent_keys=AgentKeys(files, agent_keys or {}, AGENT_KEYS),
+            people=People(files, agent_keys or {}, PEOPLE),
             ceremonies=FOLDER,
             a2a_state=a2a_state,
             tracing=tracing,

@@ -26,7 +26,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from fleetsim.hub.endpoints import ENDPOINTS, Endpoint, Who, document, endpoints_at
+from fleetsim.hub.endpoints import ENDPOINTS, Endpoint, Who, endpoints_at
+from fleetsim.hub.openapi import document
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.testbed.loop import VirtualLoop
 from tests.hub.local_hub import HUB, KEY, LocalHub, local_hub, worker

@@ -10,12 +10,14 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from fleetsim.api.answers import AccessRole
 from fleetsim.hub.api import Api
 from fleetsim.hub.endpoints import ENDPOINTS, Endpoint, Who, endpoints_at
 from fleetsim.hub.http import ApiGuard
 from fleetsim.runtime.ports import Request as Outgoing
 from tests.hub.local_hub import HUB, KEY, LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
+from tests.hub.test_people import OLGA, PEOPLE_ENV, PEOPLE_YAML, ROLES
 
 
 def of(endpoint: Endpoint) -> str:
@@ -29,7 +31,7 @@ def example(endpoint: Endpoint) -> str:
 async def asked(t: LocalHub, endpoint: Endpoint, key: str) -> tuple[int, str]:
     """The status and the body of the response."""
     body = b"{}" if endpoint.method == "POST" else b""
-    if endpoint.name == "events" and key in {KEY, QUINN, AVA}:  # a special stream: it begins, and does not end
+    if endpoint.name == "events" and key in {KEY, QUINN, AVA, *ROLES}:  # a special stream: it begins, and does not end
         async with asyncio.timeout(1):
             return await _begun(t, example(endpoint), key), "a stream"
     reply = await t.http(endpoint.method, example(endpoint), body, key=key)
@@ -71,23 +73,36 @@ async def test_a_route_without_a_row_cannot_be_reached_with_any_key() -> None:
             assert (reply.status, b"reached" in reply.body) == (404, False)
 
 
-def opens(key: str, who: Who) -> bool:
+def opens(key: str, endpoint: Endpoint) -> bool:
     """Whether a row of the table allows the holder of this key."""
+    if key in ROLES:
+        return endpoint.who is not Who.TOKEN and (endpoint.who is Who.ANYONE or ROLES[key].includes(endpoint.role))
+    who = endpoint.who
     return {Who.ANYONE: True, Who.TOKEN: False, Who.AGENT: key in {KEY, QUINN, AVA}, Who.ADMIN: key == KEY}[who]
+
+
+def test_a_person_changes_nothing_with_a_get_and_each_change_has_a_name_in_the_audit() -> None:
+    rows = [endpoint for endpoint in ENDPOINTS if endpoint.who in {Who.AGENT, Who.ADMIN}]
+    people = [endpoint for endpoint in rows if endpoint.role is not AccessRole.OWNER]
+    assert {endpoint.name for endpoint in set(rows) - set(people)} == {"a2a", "a2a_get", "a2a_post", "a2a_delete"}
+    for endpoint in people:
+        assert (endpoint.method == "GET") is (endpoint.role is AccessRole.VIEWER) is (not endpoint.act)
+    decided = {endpoint.name for endpoint in people if endpoint.role is AccessRole.ANSWERER}
+    assert decided == {"reply", "respond", "veto"}
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=of)
 async def test_each_key_opens_exactly_the_endpoints_of_its_rows(endpoint: Endpoint) -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
+    async with local_hub(worker(), agent_keys=ENV | PEOPLE_ENV, people=PEOPLE_YAML) as t:
         await asyncio.sleep(1)
-        for key in ("", "wrong", QUINN + "x", QUINN, AVA, KEY):
+        for key in ("", "wrong", QUINN + "x", OLGA + "x", QUINN, AVA, *ROLES, KEY):
             before = t.hub.events.last_seq
             status, said = await asked(t, endpoint, key)
-            if opens(key, endpoint.who):
+            if opens(key, endpoint):
                 assert status not in {401, 403, 405, 503}, f"{key}: {said}"
                 assert "nothing at this address" not in said
             else:
-                unknown = key not in {QUINN, AVA, KEY} or endpoint.who is Who.TOKEN
+                unknown = key not in {QUINN, AVA, KEY, *ROLES} or endpoint.who is Who.TOKEN
                 assert status == (401 if unknown else 403), f"{key}: {said}"
                 told = [event.topic for event in t.hub.events.recent(after_seq=before)]
                 assert told == (["agent.push.rejected"] if endpoint.who is Who.TOKEN else [])

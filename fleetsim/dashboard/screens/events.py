@@ -205,6 +205,13 @@ _IN_WORDS: Mapping[type[Event], Callable[[Any], str]] = {
         plural(event.failures, "failure"), _again(event.retry_in_seconds), one_line(event.reason)
     ),
     f.BreakerClosed: lambda event: "answers again",
+    f.ActionTaken: lambda event: _joined(
+        _by("by", one_line(event.by, 64)),
+        f"({one_line(event.role, 20)})",
+        one_line(event.action, 40),
+        one_line(event.object, 128),
+        one_line(event.detail),
+    ),
     f.AccountLimited: lambda event: _joined(one_line(event.limit, 40), one_line(event.effect)),
     f.HealthChanged: lambda event: _joined(one_line(event.health, 40), one_line(event.why)),
     f.WebhookAccepted: lambda event: _joined(
