@@ -47,6 +47,7 @@ from fleetsim.model.errors import FleetsimError, UnknownTarget
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Question
 from fleetsim.request.asking import asked
+from fleetsim.request.records import QuestionState
 from fleetsim.runtime.address import AddressPolicy, AllowEntry, parse_webhook_url
 from fleetsim.runtime.explain import did_you_mean
 from fleetsim.runtime.limits import TokenBucket
@@ -72,6 +73,7 @@ it takes one."""
 RUN_S = 3_600.0
 """How long the notice of a run is worth sending."""
 
+QUESTION_ENDED = "the question has ended"
 CLOSE_S = 3.0
 TEST_S = 12.0
 REASON_CHARS_MAX = 200
@@ -83,12 +85,13 @@ _ONCE = frozenset({SinkKind.LOG, SinkKind.COMMAND, SinkKind.DESKTOP})
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A notice on its way to one sink. ``over``: why it is not to be sent again."""
+    """A notice on its way to one sink. ``over``: why it is not to be sent again. ``ended``: its last row."""
 
     notice: Notice
     record: NoticeRecord | None = None
     failed: bool = False
     over: str = ""
+    ended: NoticeRecord | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -108,6 +111,12 @@ class _Queue:
     def kept(self) -> list[_Waiting]:
         """The notices that have a row in the ledger."""
         return [item for item in (*self.failed, *self.waiting) if item.record is not None]
+
+
+def _ended(row: NoticeRecord, reason: str) -> NoticeRecord:
+    """The row of a notice that was delivered, or given up for ``reason``."""
+    state = NoticeState.GIVEN_UP if reason else NoticeState.DELIVERED
+    return structs.replace(row, state=state, reason=one_line(reason, REASON_CHARS_MAX))
 
 
 class Channels:
@@ -220,13 +229,13 @@ class Channels:
                     await self._save(row)
                 self._queue(queue, _Waiting(notice, row))
 
-    async def take_up(self, row: NoticeRecord) -> None:
-        """Send a raised notice of an earlier run or of another hub."""
+    async def take_up(self, row: NoticeRecord, over: str = "") -> None:
+        """Send a raised notice of an earlier run or of another hub, unless it is ``over``."""
         queue = next((queue for queue in self._queues.values() if queue.place == row.place), None)
         if queue is None:
-            await self._give_up(row, "agents.yaml has no such sink any more")
+            await self._save(_ended(row, "agents.yaml has no such sink any more"))
         elif not self._has(queue, row):
-            self._queue(queue, _Waiting(convert(row.content, Notice), row))
+            self._queue(queue, _Waiting(convert(row.content, Notice), row, over=over))
 
     async def end(self, subject: str, reason: str) -> None:
         """Give up the undelivered notices of a question that has ended."""
@@ -257,19 +266,19 @@ class Channels:
             queue.row = structs.replace(queue.row, left_out=queue.row.left_out + 1)
             if (row := left_out.record) is not None:
                 left_out.record = None
-                self._workers.start(self._give_up(row, "left out for newer notices"), name="left out")
+                ended = left_out.ended or _ended(row, "left out for newer notices")
+                self._workers.start(self._save(ended), name="left out")
         if queue.worker is None or queue.worker.done():
             queue.worker = self._workers.start(self._serve(queue), name=f"{queue.channel_id} {queue.sink.kind.value}")
 
-    async def _save(self, row: NoticeRecord) -> None:
-        if self._ledger is not None:
-            try:
+    async def _save(self, row: NoticeRecord) -> bool:
+        try:
+            if self._ledger is not None:
                 await self._ledger.save_notice(row)
-            except FleetsimError as error:
-                log.warning("the ledger does not have the notice of %s: %s", row.subject, error)
-
-    async def _give_up(self, row: NoticeRecord, reason: str) -> None:
-        await self._save(structs.replace(row, state=NoticeState.GIVEN_UP, reason=one_line(reason, REASON_CHARS_MAX)))
+        except FleetsimError as error:
+            log.warning("the ledger does not have the notice of %s: %s", row.subject, error)
+            return False
+        return True
 
     async def test(self, channel_id: str) -> tuple[SinkResult, ...]:
         """Send a test notice to every sink of the channel, once and now; the result of each. Raises UnknownTarget."""
@@ -314,35 +323,38 @@ class Channels:
                     queue.failed = deque(item for item in queue.failed if item not in again)
                     queue.waiting.extend(again)
                 continue
-            await queue.rate.turn()
-            if not queue.waiting:
-                continue
             item = queue.waiting[0]
+            if not item.over and item.ended is None:
+                await queue.rate.turn()
+            if item not in queue.waiting:  # left out for newer ones, or dropped
+                continue
+            done = await self._send(queue, item)
+            if item in queue.waiting:
+                queue.waiting.remove(item)  # only now: until its row is written, it must not be taken up once more
+                if not done:
+                    queue.failed.append(item)
+
+    async def _send(self, queue: _Queue, item: _Waiting) -> bool:
+        """Send a notice and record what became of it; False if that must be tried again."""
+        if item.ended is None:
             row, over = item.record, item.over
             if row is not None and not over and self._runtime.clock.now() >= row.until:
                 over = "its time was over"
             result = SinkResult(sink=queue.sink.shown, attempts=0, reason=over)
             if not over:
                 result = await self._tell(queue, item.notice, retried=True)
-            if queue.waiting and queue.waiting[0] is item:  # it may have been left out meanwhile, for newer ones
-                queue.waiting.popleft()
-            await self._settle(queue, item, result, over)
-
-    async def _settle(self, queue: _Queue, item: _Waiting, result: SinkResult, over: str) -> None:
-        """Record what became of a notice."""
-        if not result.reason or not (item.failed or over):  # each failure once
-            self._note(queue, item.notice, result)
-        row = item.record
-        if not result.reason:
-            queue.waiting.extendleft(reversed(queue.failed))
-            queue.failed.clear()
-            if row is not None:
-                await self._save(structs.replace(row, state=NoticeState.DELIVERED))
-        elif row is not None and (over or queue.sink.kind in _ONCE):
-            await self._give_up(row, result.reason)
-        elif row is not None:
-            item.failed = True
-            queue.failed.append(item)
+            if not result.reason or not (item.failed or over):  # each failure once
+                self._note(queue, item.notice, result)
+            if not result.reason:
+                queue.waiting.extendleft(reversed(queue.failed))
+                queue.failed.clear()
+            if (row := item.record) is None:
+                return True
+            if result.reason and not over and queue.sink.kind not in _ONCE:
+                item.failed = True
+                return False
+            item.ended = _ended(row, result.reason)
+        return await self._save(item.ended)
 
     async def _tell(self, queue: _Queue, notice: Notice, *, retried: bool) -> SinkResult:
         """Deliver one notice. Never raises for a bad sink."""
@@ -516,7 +528,7 @@ class Notifier:
                 for channel in settings.question_channels:
                     self._channels.send(channel, put.of_question(event, settings.question_link))
             case QuestionAnswered() | QuestionWithdrawn():
-                await self._channels.end(event.question_id, "the question has ended")
+                await self._channels.end(event.question_id, QUESTION_ENDED)
 
             case AlertRaised() | AlertCleared(delivered=True):
                 for channel in self._fleet.settings.alerts.channels:
@@ -540,7 +552,10 @@ class Notifier:
 
     async def take_up_left(self) -> None:
         """Send the notices of runs that an earlier run, or a hub that has left, did not deliver."""
-        waiting = {record.question.question_id for record in await self._ledger.questions(open_only=True)}
+        questions = await self._ledger.questions(open_only=True)
+        waiting = {record.question.question_id for record in questions if record.state is QuestionState.OPEN}
         for row in await self._ledger.take_notices():
-            if row.kind != "question" or row.subject not in waiting:
+            if row.kind != "question":
                 await self._channels.take_up(row)
+            elif row.subject not in waiting:
+                await self._channels.take_up(row, over=QUESTION_ENDED)

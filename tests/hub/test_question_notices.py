@@ -13,7 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fleetsim.channels.channel import Channel, Destination, SinkKind
-from fleetsim.ledger import NoticeState
+from fleetsim.ledger import NoticeRecord, NoticeState
+from fleetsim.model.errors import NotAccepting
 from fleetsim.model.work import Answer, SkillRequest
 from tests.hub.local_hub import LocalHub, local_hub, worker
 from tests.hub.test_hub_channels import told
@@ -144,6 +145,40 @@ async def test_an_answered_question_needs_no_notice_any_more() -> None:
         texts = chat(t)
         await asyncio.sleep(600)
         assert texts == []
+
+
+async def test_a_notice_that_was_delivered_while_the_ledger_took_no_writes_is_on_record_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refuse(_: NoticeRecord) -> None:
+        raise NotAccepting("the disk is full")
+
+    async with local_hub(worker(), **TOLD) as t:
+        with monkeypatch.context() as full:
+            full.setattr(t.ledger, "save_notice", refuse)
+            question_id = await asked(t)
+        assert len(told(t)) == 1
+        await asyncio.sleep(120)
+        assert [row.state for row in await t.ledger.notices(question_id)] == [NoticeState.DELIVERED]
+        await t.restart()
+        await asyncio.sleep(60)
+        assert len(told(t)) == 1
+
+
+async def test_a_question_that_ended_while_no_hub_ran_causes_no_notice() -> None:
+    async with local_hub(worker(), **AWAY) as t:
+        t.network.addresses["chat.example"] = ("93.184.216.34",)
+        question_id = await asked(t)
+        (row,) = await t.ledger.notices(question_id)
+        await t.hub.tracker.answer(Answer(question_id=question_id, text="main"))
+        await t.hub.tracker.wait("c-1")
+        await asyncio.sleep(120)
+        await t.ledger.save_notice(row)
+        texts = chat(t)
+        await t.restart()
+        await asyncio.sleep(600)
+        assert texts == []
+        assert [row.reason for row in await t.ledger.notices(question_id)] == ["the question has ended"]
 
 
 async def test_the_notice_of_a_run_is_sent_again_within_an_hour() -> None:

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import re
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
 from fleetsim.caller.webhooks import CALLBACK_PATH
+from fleetsim.channels.channel import Channel, Destination, SinkKind
+from fleetsim.channels.delivery import Channels, Notifier
+from fleetsim.fleet.settings import FleetConfig, FleetSettings
+from fleetsim.ledger import NoticeState
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.work import Answer, OutcomeKind
 from fleetsim.request.track import Rules
@@ -18,6 +32,11 @@ from tests.caller.fleet import HUB, Fleet, fleet
 WORDS = ["alpha ", "beta ", "gamma ", "delta "]
 COST = 0.5
 TASKS = 3
+
+
+CHAT = "https://chat.example"
+OPS = Channel(channel_id="ops", sinks=(Destination(kind=SinkKind.SLACK, url=f"{CHAT}/in"),))
+CONFIG = FleetConfig(agents=(), settings=FleetSettings(question_channels=("ops",)))
 
 
 class Script:
@@ -70,18 +89,58 @@ def weather(network: MemoryNetwork, rng: random.Random) -> None:
     for stream in ("message/stream", "tasks/resubscribe", "SendStreamingMessage", "SubscribeToTask"):
         cut = faults.DropAfter(bytes_passed=rng.randint(700, 3_000))
         network.fault(cut, Match(origin=scout, rpc_method=stream), probability=rng.choice([0.0, 0.5]))
+    network.fault(faults.Refuse(), Match(origin=CHAT), probability=rng.choice([0.0, 0.4]))
     for poll in ("tasks/get", "GetTask"):
         network.fault(faults.Refuse(), Match(origin=scout, rpc_method=poll), probability=rng.choice([0.0, 0.2]))
         slow = faults.Latency(low_s=0.0, high_s=rng.choice([0.1, 6.0]))
         network.fault(slow, Match(origin=scout, rpc_method=poll), probability=0.5)
 
 
-async def answer_everything(f: Fleet, rng: random.Random) -> None:
-    """An operator who answers each question once, after a while."""
+class Person:
+    """An operator with a chat. ``taken``: the number of notices in it, by question."""
+
+    def __init__(self, network: MemoryNetwork) -> None:
+        self.taken: Counter[str] = Counter()
+        network.addresses["chat.example"] = ("93.184.216.34",)
+        network.mount(CHAT, Starlette(routes=[Route("/in", self._read, methods=["POST"])]))
+
+    async def _read(self, request: Request) -> Response:
+        (question_id,) = re.findall(r"inbox reply (\S+)", json.loads(await request.body())["text"])
+        self.taken[question_id] += 1
+        return Response()
+
+    async def on_record(self, f: Fleet) -> set[str]:
+        """The questions whose notice is on record as delivered."""
+        asked = [record.question.question_id for record in await f.ledger.questions(open_only=False)]
+        rows = [row for name in asked for row in await f.ledger.notices(name)]
+        return {row.subject for row in rows if row.state is NoticeState.DELIVERED}
+
+    async def check(self, f: Fleet, seed: int, before: set[str] | None) -> None:
+        """Each question has one notice. A caller that stops between a notice and its record lets another repeat it;
+        ``before`` are those on record at that stop, if there was one.
+        """
+        asked = {record.question.question_id for record in await f.ledger.questions(open_only=False)}
+        assert await self.on_record(f) == asked == self.taken.keys(), f"seed {seed}: notices of {self.taken}"
+        again = {name for name in asked if self.taken[name] > 1 and (before is None or name in before)}
+        assert not again, f"seed {seed}: notices on record were repeated: {again}"
+
+
+@asynccontextmanager
+async def notifying(f: Fleet) -> AsyncIterator[None]:
+    """Send the notices of questions; first those that an earlier caller left."""
+    channels = Channels(f.runtime, f.events, {"ops": OPS}, ledger=f.ledger)
+    async with channels, Notifier(f.events, channels, f.ledger, CONFIG) as notifier:
+        notifier.take_up([record.question for record in await f.ledger.questions(open_only=True)])
+        await notifier.take_up_left()
+        yield
+
+
+async def answer_everything(f: Fleet, person: Person, rng: random.Random) -> None:
+    """Answer each question once, a while after its notice."""
     seen: set[str] = set()
     while True:
         for question in f.tracker.questions():
-            if question.question_id not in seen:
+            if question.question_id in person.taken and question.question_id not in seen:
                 seen.add(question.question_id)
                 try:
                     await f.tracker.answer(Answer(question_id=question.question_id, text="this"))
@@ -127,7 +186,9 @@ async def storm(seed: int) -> None:
         before=lambda network: weather(network, rng),
         disk_s=rng.choice([0.0, 3.0]),
     ) as f:
-        operator = asyncio.create_task(answer_everything(f, rng))
+        person, notices = Person(f.network), AsyncExitStack()
+        await notices.enter_async_context(notifying(f))
+        operator = asyncio.create_task(answer_everything(f, person, rng))
         watcher = asyncio.create_task(watch_polls(f, seed))
         ids = {}
         for number in range(TASKS):
@@ -138,9 +199,12 @@ async def storm(seed: int) -> None:
             promised = {cid for cid in ids.values() if acknowledged(f, cid)}
             if rng.random() < 0.5:  # no webhook repeats it
                 f.network.fault(faults.LoseRequest(), Match(origin=HUB))
+            await notices.aclose()
+            before: set[str] | None = await person.on_record(f)
             await f.restart()
+            await notices.enter_async_context(notifying(f))
         else:
-            promised = set()
+            promised, before = set(), None
         for text, cid in ids.items():
             async with asyncio.timeout(7200):
                 outcome = await f.tracker.wait(cid)
@@ -158,6 +222,8 @@ async def storm(seed: int) -> None:
             await watcher
         operator.cancel()
         watcher.cancel()
+        await person.check(f, seed, before)
+        await notices.aclose()
         assert sorted(o.correlation_id for o in f.outcomes) == sorted(ids.values()), (
             f"seed {seed}: not one outcome each"
         )
