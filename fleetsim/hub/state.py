@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 API_KEY_FILE = "api-key"
 PROCESSES_FILE = "processes"
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+"""Linux's id of the time since the machine booted."""
 CALLBACK_KEYS_FILE = "callback-keys.json"
 HUB_FILE = "hub.json"
 DEMO_FILES = ("demo-", ".json")
@@ -120,13 +122,13 @@ class StateDir:
         return HubKeys(api_key=api_key, callback=callback, epoch=epoch, proof=ids.secret())
 
     def processes(self, ids: Ids) -> tuple[str, ...]:
-        """Random ids of this hub's last processes, with a new one for this process at the end.
+        """Ids of this hub's last processes since the machine booted, with a new one for this process at the end.
 
-        A clone of the directory has the earlier ones only.
+        So a clone of the machine never has the id of a process that runs on the other one.
         """
-        path = self.path / PROCESSES_FILE
+        path, boot = self.path / PROCESSES_FILE, _read(BOOT)[:8] if BOOT.exists() else ""
         known = _read(path).split() if path.exists() else []
-        processes = (*known[-7:], ids.secret()[:16])
+        processes = (*(name for name in known[-7:] if name.startswith(boot)), boot + ids.secret()[:16])
         self._write(PROCESSES_FILE, " ".join(processes))
         return processes
 

@@ -159,6 +159,18 @@ def test_another_hubs_announcement_is_not_removed(tmp_path: Path) -> None:
     assert (tmp_path / "hub.json").exists()
 
 
+def test_a_copy_of_the_directory_on_another_machine_has_no_id_of_its_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "boot").write_text("one-boot")
+    monkeypatch.setattr("fleetsim.hub.state.BOOT", tmp_path / "boot")
+    state = StateDir(tmp_path / "state").open()
+    first = state.processes(IDS)
+    assert state.processes(IDS)[:-1] == first
+    (tmp_path / "boot").write_text("another-boot")
+    assert not {*first} & {*state.processes(IDS)}
+
+
 def test_a_key_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("x" * 43)
     (tmp_path / "elsewhere").chmod(0o600)
