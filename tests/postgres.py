@@ -36,6 +36,8 @@ class Server:
         self._held = ExitStack()
         self.port = self._held.enter_context(held_port())
         self._bin = programs()
+        self.disk: Path | None = None
+        """The folder of the tablespace ``small``, if it has one."""
         self._user = 65534 if os.geteuid() == 0 else None
         password = folder / "password"
         password.write_text(PASSWORD)
@@ -56,13 +58,14 @@ class Server:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
+            env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "PGPASSWORD": PASSWORD},
         )
         assert done.returncode == 0, f"{program}: {done.stderr}"
 
     def start(self) -> None:
         """Start it, and return when it accepts connections."""
         options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c max_connections=50"
+        options += " -c wal_retrieve_retry_interval=200"  # a standby connects again soon
         log = str(self.data / "log")
         self._run("pg_ctl", "--pgdata", str(self.data), "--log", log, "--wait", "--options", options, "start")
 
@@ -77,6 +80,23 @@ class Server:
         if self._user is not None:
             for path in (self.data, *self.data.rglob("*")):
                 os.chown(path, self._user, self._user)
+
+    def follow(self, primary: Server) -> None:
+        """Start it as a standby of ``primary``, with a copy of that one's data in place of its own."""
+        shutil.rmtree(self.data)
+        places = []
+        if self.disk is not None:
+            for path in self.disk.iterdir():
+                shutil.rmtree(path)
+            places.append(f"--tablespace-mapping={primary.disk}={self.disk}")
+        self._run(
+            "pg_basebackup", "--pgdata", str(self.data), "--host", "127.0.0.1", "--port", str(primary.port),
+            "--username", USER, "--write-recovery-conf", "--checkpoint", "fast", "--no-sync", *places,
+        )  # fmt: skip
+        self.start()
+
+    def promote(self) -> None:
+        self._run("pg_ctl", "--pgdata", str(self.data), "--wait", "promote")
 
     def close(self) -> None:
         if (self.data / "postmaster.pid").exists():

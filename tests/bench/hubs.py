@@ -124,7 +124,7 @@ async def fleet(
         made = Fleet(name, [], folder)
         stack.callback(shutil.rmtree, folder)
         for number in range(hubs):
-            hub = HubProcess(f"hub-{number}", folder, stack.enter_context(held_port()), Line(0), env)
+            hub = HubProcess(f"hub-{number}", folder, stack.enter_context(held_port()), Line(), env)
             made.shares.append(Share(f"{name}-{number}", share))
             stack.callback(made.shares[-1].close)
             stack.callback(hub.close)

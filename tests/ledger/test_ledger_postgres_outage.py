@@ -137,10 +137,10 @@ async def test_two_fleets_on_one_database_do_not_see_each_other(server: Server) 
 async def test_writes_to_a_silent_server_are_refused_within_a_part_of_the_lease_and_later_accepted(
     server: Server,
 ) -> None:
-    line = Line(server.port)
+    line = Line()
     clock = asyncio.get_running_loop().time
-    async with await line.start():
-        address = server.url().replace(str(server.port), str(line.port))
+    async with await line.start(server.port):
+        address = server.url().replace(str(server.port), str(line.ports[0]))
         async with open_postgres(Place.read(address, password=True), lease_s=12.0) as ledger:
             await ledger.accept([record("before")])
             line.passes.clear()

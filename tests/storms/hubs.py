@@ -3,8 +3,9 @@
 Hubs (``fleetsim up``) share a ledger in a real PostgreSQL, behind HAProxy with the configuration of ``deploy/``.
 Clients send requests, answer each question twice, cancel, fire ceremonies and follow the events through the proxy; the
 agents' webhooks go the same way. In each round, by chance: hubs are killed, stopped for twice the lease and
-continued, cut from PostgreSQL (refused, silent, or at a commit) or ended by SIGTERM, or PostgreSQL is restarted or
-killed.
+continued, cut from PostgreSQL (refused, silent, or at a commit), cloned, or ended by SIGTERM, or PostgreSQL is
+restarted, killed, replaced by its synchronous standby, or refuses connections, writes or room. Notices of questions go
+to a webhook that is away at times; of eight questions one is answered only after its notice.
 
 The agents live in another process and note each send that reaches them (with the hub that sent it), each task that they
 ran and each webhook that was answered with a 2xx. Triggers in the database note each change of an owner, and each write
@@ -37,7 +38,7 @@ from typing import Any
 import asyncpg
 
 from fleetsim.ledger.bodies import decoder
-from fleetsim.ledger.records import RunRecord
+from fleetsim.ledger.records import NoticeRecord, NoticeState, RunRecord
 from fleetsim.model.work import Outcome, OutcomeKind
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
@@ -78,6 +79,11 @@ CREATE FUNCTION storm_request() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         INSERT INTO storm_stale VALUES (OLD.correlation_id, 'request', NEW.hub, this_hub());
     END IF;
     RETURN NULL; END $$;
+CREATE TABLE storm_notices (subject text, at timestamptz DEFAULT clock_timestamp());
+CREATE FUNCTION storm_notice() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO storm_notices VALUES (NEW.subject); RETURN NULL; END $$;
+CREATE TRIGGER storm AFTER INSERT OR UPDATE ON notices FOR EACH ROW WHEN (NEW.state <> 'raised')
+    EXECUTE FUNCTION storm_notice();
 CREATE FUNCTION storm_part() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     INSERT INTO storm_stale SELECT NEW.correlation_id, TG_TABLE_NAME, hub, this_hub() FROM requests
         WHERE correlation_id = NEW.correlation_id AND hub <> this_hub();
@@ -110,6 +116,8 @@ STRAINS: dict[str, tuple[list[str], list[str]]] = {
 }
 """Statements that begin and end a fault of PostgreSQL."""
 
+SYNC = "SELECT FROM pg_stat_replication WHERE sync_state = 'sync'"
+ONE_OF_TWO = "schema=storm&target_session_attrs=read-write"
 STRICT = (
     "ALTER DATABASE postgres SET default_transaction_isolation = 'repeatable read'",
     "ALTER DATABASE postgres SET statement_timeout = '1s'",
@@ -127,14 +135,18 @@ class Storm:
 
     folder: Path
     server: Server
+    standby: Server
+    """It has each acknowledged write, except within ``promote``."""
+
     runtime: Runtime
     hubs: list[HubProcess]
-    database: str
     rng: random.Random
     lease_s: float
     seen: Seen
-    disk: Path
-    """A small file system, for the table of requests."""
+
+    @property
+    def database(self) -> str:
+        return self.server.url().partition("?")[0]
 
     # ------------------------------------------------------------------ faults
 
@@ -166,6 +178,21 @@ class Storm:
         hub.line.heal()
         await self._keeps(hub)
 
+    async def clone(self, hub: HubProcess) -> None:
+        """Start a copy of the hub's machine: it is refused, and the hub goes on."""
+        here = "SELECT hub FROM hubs WHERE name = $1 AND ended_at IS NULL"
+        before = await self._rows(here, await self._name(hub))
+        copy = hub.clone()
+        try:
+            async with asyncio.timeout(60):
+                code = await copy.ended()
+        except TimeoutError:
+            code = -1
+        copy.close()
+        after = await self._rows(here, await self._name(hub))
+        if code != 2 or before != after:
+            self.seen.problems.append(f"the clone of {hub.name} ended with {code}, memberships {before}, then {after}")
+
     async def cut_at_commit(self, hub: HubProcess) -> None:
         for _ in range(3):
             hub.line.at_commit = self.rng.random() < 0.5
@@ -190,7 +217,8 @@ class Storm:
         await asyncio.sleep(spread(self.rng, 0.1, self.lease_s))
         hub.start()
 
-    async def restart_database(self, how: str) -> None:
+    async def restart_database(self, how: str, *, promote: bool) -> None:
+        """Stop PostgreSQL. After a while start it again, or ``promote`` its standby."""
         away_s = spread(self.rng, 0.3, 1.6 * self.lease_s)
         if how == "kill":
             self.server.kill()
@@ -206,7 +234,22 @@ class Storm:
                 if status == 200 and past > 1:
                     self.seen.problems.append(f"{hub.name} was ready {past:.1f} s after PostgreSQL was gone ({how})")
             await asyncio.sleep(0.2)
-        await asyncio.to_thread(self.server.start)
+        if not promote:
+            await asyncio.to_thread(self.server.start)
+            return
+        await asyncio.to_thread(self.standby.promote)
+        self.server, self.standby = self.standby, self.server
+        await self.all_ready()
+        await self.add_standby()
+
+    async def add_standby(self) -> None:
+        """Let the other cluster follow; from then on each commit waits for it."""
+        await asyncio.to_thread(self.standby.follow, self.server)
+        await self._rows("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        await self._rows("SELECT pg_reload_conf()")
+        async with asyncio.timeout(60):
+            while not await self._rows(SYNC):  # noqa: ASYNC110 - PostgreSQL tells nobody
+                await asyncio.sleep(0.1)
 
     async def strain_database(self, how: str) -> None:
         """Let PostgreSQL refuse new connections, writes, or larger tables, for a while."""
@@ -215,13 +258,14 @@ class Storm:
         try:
             for statement in STRAINS[how][0]:
                 await operator.execute(statement)
+            disk = self.server.disk or Path()
             if how == "disk full":
-                with suppress(OSError), (self.disk / "rest").open("wb", buffering=0) as file:
+                with suppress(OSError), (disk / "rest").open("wb", buffering=0) as file:
                     while file.write(b"x" * 4_096):
                         pass
             await asyncio.sleep(spread(self.rng, 0.5, 2 * self.lease_s))
         finally:
-            (self.disk / "rest").unlink(missing_ok=True)
+            (disk / "rest").unlink(missing_ok=True)
             for statement in STRAINS[how][1]:
                 await operator.execute(statement)
             await operator.close()
@@ -254,7 +298,11 @@ class Storm:
         """One or more faults at the same time, with at least one hub spared, until all hubs are ready again."""
         one: list[Callable[[HubProcess], Awaitable[None]]] = [
             self.kill, self.kill, self.pause, self.pause, self.cut, self.cut, self.cut_at_commit, self.leave,
+            self.clone,
         ]  # fmt: skip
+        self.seen.sink.away = self.rng.random() < 0.2
+        if self.seen.sink.away:
+            self.seen.faults["sink away"] += 1
         if self.rng.random() < 0.2:
             how = self.rng.choice(list(STRAINS))
             self.seen.faults[f"PostgreSQL: {how}"] += 1
@@ -262,10 +310,11 @@ class Storm:
             await self.strain_database(how)
             self.seen.note("PostgreSQL works again")
         elif self.rng.random() < 0.25:
-            how = self.rng.choice(("fast", "immediate", "kill"))
-            self.seen.faults[f"PostgreSQL {how}"] += 1
-            self.seen.note(f"PostgreSQL {how}")
-            await self.restart_database(how)
+            how, promote = self.rng.choice(("fast", "immediate", "kill")), self.rng.random() < 0.4
+            what = f"PostgreSQL {how}{', standby promoted' if promote else ''}"
+            self.seen.faults[what] += 1
+            self.seen.note(what)
+            await self.restart_database(how, promote=promote)
             self.seen.note("PostgreSQL is back")
         else:
             hit = self.rng.sample(self.hubs, self.rng.randint(1, len(self.hubs) - 1))
@@ -275,6 +324,7 @@ class Storm:
                 self.seen.note(f"{fault.__name__} of {hub.name}")
             await asyncio.gather(*(fault(hub) for fault, hub in chosen))
             self.seen.note("the faults are over")
+        self.seen.sink.away = False
         await self.all_ready()
         self.seen.note("all hubs are ready")
         await self.check_now()
@@ -309,6 +359,7 @@ class Storm:
             rows = await self._rows(
                 "SELECT correlation_id, agent, phase, hub FROM requests"
                 " UNION ALL SELECT run_id, ceremony_id, status, hub FROM runs WHERE status = 'running'"
+                " UNION ALL SELECT subject, place, state, hub FROM notices WHERE state = 'raised'"
             )
             self.seen.drained = {row[0] for row in rows if row[2] == "closed"}
             open_rows = [tuple(row) for row in rows if row[2] != "closed"]
@@ -325,11 +376,12 @@ class Storm:
         await self.all_ready()
         connection = await asyncpg.connect(self.database, server_settings={"search_path": "storm"})
         await connection.execute(TRACES)
-        await connection.execute(f"CREATE TABLESPACE small LOCATION '{self.disk}'")
+        await connection.execute(f"CREATE TABLESPACE small LOCATION '{self.server.disk}'")
         await connection.execute("ALTER TABLE requests SET TABLESPACE small")
         for statement in STRICT:
             await connection.execute(statement)
         await connection.close()
+        await self.add_standby()
         key = (self.folder / "hub-1" / "api-key").read_text().strip()
         clients = Clients(self.runtime, front, key, seen, self.rng, per_s=per_s)
         seen.note("the clients begin")
@@ -360,7 +412,8 @@ class Storm:
         seen, folder = self.seen, self.folder
         (folder / "problems").write_text("\n".join(seen.problems))
         (folder / "notes").write_text("\n".join(seen.notes))
-        shutil.copy(self.server.data / "log", folder / "postgres.log")
+        for name, server in (("postgres", self.server), ("standby", self.standby)):
+            shutil.copy(server.data / "log", folder / f"{name}.log")
         try:
             for (table,) in await self._rows("SELECT tablename FROM pg_tables WHERE schemaname = 'storm'"):
                 rows = await self._rows(f"SELECT to_json(row)::text FROM {table} AS row")
@@ -403,6 +456,7 @@ class Storm:
         promises = self._promises(truth, outcomes)
         self._answers(truth, outcomes)
         slots, by_hand = await self._slots()
+        notices = await self._notices()
         backwards = [(a, b) for a, b in itertools.pairwise(seen.events) if b <= a]
         problems += [f"a reader of the events went back: {backwards[:5]}"] if backwards else []
         missed = {seq for seq in journal if seen.events and seq <= seen.events[-1]} - set(seen.events)
@@ -415,6 +469,7 @@ class Storm:
                 f"requests: {len(seen.accepted)} accepted ({seen.refused} refused), {len(outcomes)} outcomes {ends}",
                 f"unknown: {dict(unknown)}",
                 f"slots: {slots} fired, by hand {by_hand}; questions answered: {len(seen.answers)}",
+                f"notices of questions: {notices}",
                 f"webhooks acknowledged: {promises}; events read: {len(seen.events)} in {seen.streams} streams",
                 f"messages that arrived twice: {resent}; calls by a hub without the request: {stale_calls},"
                 f" and within {WAKE_S:g} s about {len(seen.overtaken)} requests",
@@ -498,6 +553,37 @@ class Storm:
         self.seen.problems += [f"run {run} was accepted and is not in the ledger" for run in self.seen.runs - hand]
         return sum(map(len, minutes.values())), len(hand)
 
+    async def _notices(self) -> str:
+        """Each question has one notice: delivered, or given up with a reason. None is sent again after that record.
+
+        A hub that is lost between a delivery and its record lets another one repeat it. One that is lost before it
+        has a notice on record leaves none if somebody answers at once.
+        """
+        ends: Counter[str] = Counter()
+        first = "SELECT subject, min(extract(epoch FROM at))::float8 FROM storm_notices GROUP BY 1"
+        ended = {row[0]: row[1] for row in await self._rows(first)}
+        moved = {row[0] for row in await self._rows("SELECT correlation_id FROM storm_moves")}
+        for name, cid, bodies in await self._rows(
+            "SELECT question_id, correlation_id, array_remove(array_agg(n.body), NULL) FROM questions"
+            " LEFT JOIN notices n ON subject = question_id GROUP BY 1, 2"
+        ):
+            rows = [decoder(NoticeRecord)(body) for body in bodies]
+            taken = self.seen.sink.taken.get(name, [])
+            ends[", ".join(f"{row.state}{row.reason and f' ({row.reason})'}" for row in rows) or "not recorded"] += 1
+            wrong = len(rows) > 1 or not (rows or cid in self.seen.canceled | moved)
+            for row in rows:  # delivered, or given up
+                wrong |= not (row.reason if row.state is NoticeState.GIVEN_UP else taken) or row.state == "raised"
+            if wrong:
+                self.seen.problems.append(f"question {name}: notices {rows}, taken {taken}")
+            for hub, at in taken[1:]:
+                woken = [at - woke for woken, woke in self.seen.woken if woken == hub and woke < at]
+                if at > ended.get(name, at) and min(woken, default=WAKE_S) >= WAKE_S:
+                    self.seen.problems.append(
+                        f"{hub} sent the notice of {name} again: {taken}, on record {ended[name]}"
+                    )
+        twice = sum(len(taken) > 1 for taken in self.seen.sink.taken.values())
+        return f"{dict(ends)}; taken twice: {twice}"
+
     async def _sends(self, truth: Truth) -> tuple[int, int]:
         """How often a message arrived again, and how often from a hub that no longer owned its request."""
         names = {row[0]: row[1] for row in await self._rows("SELECT hub, name FROM hubs")}
@@ -558,9 +644,12 @@ class Storm:
         return lines
 
 
-def configure(folder: Path, agents: Agents, front: str, *, lease_s: float, ceremonies: int) -> None:
+def configure(folder: Path, agents: Agents, front: str, sink: str, *, lease_s: float, ceremonies: int) -> None:
     rows = [
-        f"fleet: {{base_url: '{front}', poll_interval_s: 2, lease_s: {lease_s}, retry_waits_s: [0.1, 0.3, 0.9]}}",
+        f"fleet: {{base_url: '{front}', poll_interval_s: 2, lease_s: {lease_s}, retry_waits_s: [0.1, 0.3, 0.9],"
+        " question_channels: [ops]}",
+        "channels: {ops: {sinks: "
+        f"[{{kind: webhook, internal: true, url: '{sink}/${{STORM_HUB}}', secretEnv: OPS}}]}}}}",
         "agents:",
     ]
     for entry in agents.entries:
@@ -586,30 +675,34 @@ async def storm(
     """Raises StormError; returns the figures."""
     folder, good = Path(tempfile.mkdtemp(prefix="hubs-storm-")), False
     rng, seen, began = random.Random(seed), Seen(), time.monotonic()
-    server = Server()
+    server, standby = Server(), Server()
     try:
         server.start()
         with ExitStack() as stack:
             front_port, *ports = [stack.enter_context(held_port()) for _ in range(hubs + 1)]
-            disk = stack.enter_context(small_disk())
+            server.disk, standby.disk = stack.enter_context(small_disk()), stack.enter_context(small_disk())
             agents = stack.enter_context(Agents(folder / "truth", front_port, ways=FLEET))
             async with AsyncExitStack() as tasks:
                 runtime = await tasks.enter_async_context(running_runtime())
                 members = []
                 for number, port in enumerate(ports, 1):
-                    line = Line(server.port)
-                    await tasks.enter_async_context(await line.start())
+                    line = Line()
+                    for cluster in (server, standby):
+                        await tasks.enter_async_context(await line.start(cluster.port))
+                    places = ",".join(f"127.0.0.1:{port}" for port in line.ports)
                     env = {
-                        "FLEETSIM_LEDGER": f"postgresql://{USER}@127.0.0.1:{line.port}/postgres?schema=storm",
+                        "FLEETSIM_LEDGER": f"postgresql://{USER}@{places}/postgres?{ONE_OF_TWO}",
+                        "OPS": f"whsec_{base64.b64encode(b'o' * 32).decode()}",
                         "PGPASSWORD": PASSWORD,
                         "FLEETSIM_LEDGER_KEY": base64.b64encode(b"k" * 32).decode(),
                     }
                     members.append(HubProcess(f"hub-{number}", folder, port, line, env))
                 front = Front(folder, front_port, members)
                 stack.callback(front.close)
-                configure(folder, agents, front.url, lease_s=lease_s, ceremonies=ceremonies)
-                database = server.url().partition("?")[0]
-                it = Storm(folder, server, runtime, members, database, rng, lease_s, seen, disk)
+                sink = await tasks.enter_async_context(await asyncio.start_server(seen.sink.serve, "127.0.0.1", 0))
+                sink_url = f"http://127.0.0.1:{sink.sockets[0].getsockname()[1]}"
+                configure(folder, agents, front.url, sink_url, lease_s=lease_s, ceremonies=ceremonies)
+                it = Storm(folder, server, standby, runtime, members, rng, lease_s, seen)
                 for hub in members:
                     stack.callback(hub.close)
                 done, figures, about = 0, "", ""
@@ -622,13 +715,22 @@ async def storm(
                     about = await it.keep()
         good = not seen.problems
     finally:
+        standby.close()
         server.close()
         if good:
             shutil.rmtree(folder)
     figures = f"{done} rounds of {hubs} hubs in {time.monotonic() - began:.0f} s\n{figures}"
     if seen.problems:
         raise StormError("\n".join([f"{len(seen.problems)} problems in {folder}", *seen.problems[:20], figures, about]))
-    return f"{figures}\n0 requests lost, 0 outcomes twice, 0 slots twice or missed, 0 answers twice, 0 webhooks lost"
+    none = (
+        "requests lost",
+        "outcomes twice",
+        "slots twice or missed",
+        "answers twice",
+        "webhooks lost",
+        "notices missed",
+    )
+    return "\n0 ".join((figures, ", 0 ".join(none)))
 
 
 def main() -> None:

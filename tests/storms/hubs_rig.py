@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import shutil
@@ -10,8 +11,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from fleetsim.runtime.ports import Limits, Request, Runtime
@@ -21,24 +25,23 @@ CHUNK = 65_536
 
 
 class Line:
-    """The connection of one hub to PostgreSQL.
+    """The connections of one hub to each cluster of PostgreSQL.
 
     ``closed``: connections are ended and refused. ``silent``: nothing passes, and nothing ends. ``at_commit``: the next
     commit ends its connection, before it (False) or after it (True) reached the server.
     """
 
-    def __init__(self, port_there: int) -> None:
-        self._there = port_there
+    def __init__(self) -> None:
         self.closed = False
         self.passes = asyncio.Event()
         self.passes.set()
         self.at_commit: bool | None = None
         self._ends: set[asyncio.StreamWriter] = set()
-        self.port = 0
+        self.ports: list[int] = []
 
-    async def start(self) -> asyncio.Server:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
+    async def start(self, port_there: int) -> asyncio.Server:
+        server = await asyncio.start_server(partial(self._serve, port_there), "127.0.0.1", 0)
+        self.ports.append(server.sockets[0].getsockname()[1])
         return server
 
     def close(self) -> None:
@@ -51,12 +54,12 @@ class Line:
         self.at_commit = None
         self.passes.set()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, port_there: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self.passes.wait()
         try:
             if self.closed:
                 raise ConnectionError
-            there, here = await asyncio.open_connection("127.0.0.1", self._there)
+            there, here = await asyncio.open_connection("127.0.0.1", port_there)
         except OSError:
             writer.transport.abort()
             return
@@ -105,13 +108,24 @@ class HubProcess:
         self._env = {**os.environ, **env, "FLEETSIM_STATE": str(folder / name), "STORM_HUB": name}
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self, *before: str) -> None:
+        """Start it, by the command ``before`` if there is one."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "fleetsim", "--debug", "--config", str(self.folder / "agents.yaml"),
+                [*before, sys.executable, "-m", "fleetsim", "--debug", "--config", str(self.folder / "agents.yaml"),
                  "up", "--headless", "--port", str(self.port)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env, cwd=self.folder,
             )  # fmt: skip
+
+    def clone(self) -> HubProcess:
+        """Start a copy of this hub's running machine: the same host name and state folder, and another boot."""
+        state, copied = self.folder / self.name, self.folder / f"{self.name}.copy"
+        shutil.copytree(state, copied, dirs_exist_ok=True)
+        (copied / "boot").write_text("another boot")
+        copy = HubProcess(self.name, self.folder, 0, self.line, self._env)
+        bound = 'mount --bind "$0/boot" /proc/sys/kernel/random/boot_id && mount --bind "$0" "$1" && shift && exec "$@"'
+        copy.start("unshare", "--mount", "sh", "-c", bound, str(copied), str(state))
+        return copy
 
     @property
     def pid(self) -> int:
@@ -144,6 +158,26 @@ class HubProcess:
         except Exception as error:  # noqa: BLE001 - whatever the transport raises, there was no reply
             return 0, repr(error).encode()
         return reply.status, reply.body
+
+
+class Sink:
+    """A person's webhook. ``taken``: hub and time of each notice that it took, by question; none while ``away``."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.taken: dict[str, list[tuple[str, float]]] = defaultdict(list)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+                body = await reader.readexactly(int(head.partition("content-length:")[2].split()[0]))
+                if not self.away:
+                    question = json.loads(body)["data"]["questionId"]
+                    self.taken[question].append((head.split()[1].strip("/"), time.time()))
+                status = b"503 Away" if self.away else b"200 OK"
+                writer.write(b"HTTP/1.1 %b\r\ncontent-length: 0\r\n\r\n" % status)
+        writer.transport.abort()
 
 
 def program(name: str) -> str:
