@@ -14,12 +14,13 @@ from typing import Protocol
 from msgspec.structs import asdict, replace
 
 from fleetsim.api.answers import RetryGroup, RetryReport
-from fleetsim.caller.retry import require_first, retry_id, retry_request
+from fleetsim.caller.retry import RetryRefused, require_first, retry_id, retry_request
 from fleetsim.caller.tracker import Tracker
 from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.events.log import EventLog
 from fleetsim.events.request import CancelRefused, OutcomeDecided, RequestAccepted, RequestRefused
 from fleetsim.fleet.registry import CardReader
+from fleetsim.fleet.settings import SkillEntry
 from fleetsim.ledger import Ledger, RunRecord
 from fleetsim.model.errors import (
     FleetsimError,
@@ -33,13 +34,16 @@ from fleetsim.model.extensions import REASON_CHARS_MAX
 from fleetsim.model.limits import TEXT_CHARS_MAX, TooMuchText, check_text
 from fleetsim.model.parts import require_parts
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Answer, Outcome, SkillRequest
+from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
 from fleetsim.request.records import AgentRoute, RequestRecord
 from fleetsim.request.track import follow_up
 from fleetsim.runtime.ports import Runtime
 
 CANCEL_ANSWER_S = 3.0
 """An agent that has not replied to a cancel by then has neither confirmed nor refused it."""
+
+LATE_S = 3_600.0
+"""How late a retry by a policy may be, for example because no hub ran."""
 
 
 class TaskBusy(NotAccepting):
@@ -81,6 +85,7 @@ class Dispatcher:
         registry: TargetResolver,
         routes: Routes,
         cooldowns_s: Mapping[str, float] | None = None,
+        policies: Mapping[tuple[str, str], SkillEntry] | None = None,
     ) -> None:
         self._runtime = runtime
         self._ledger = ledger
@@ -91,8 +96,10 @@ class Dispatcher:
         self._registry = registry
         self._routes = routes
         self.cooldowns_s = cooldowns_s or {}
+        self.policies = policies or {}
         self._last: dict[tuple[str, str], float] = {}
         self.accepting = True
+        self._retried: set[str] = set()
 
     async def submit(self, request: SkillRequest) -> tuple[str, ...]:
         """Accept a request, durably, and return one correlation id per target.
@@ -143,6 +150,36 @@ class Dispatcher:
         require_first(await self._ledger.request(retry_id(correlation_id)))
         idempotent = self._routes.idempotent(record.agent, record.skill)
         return retry_request(record, outcome, idempotent=idempotent, may_repeat=may_repeat)
+
+    async def retry_due(self) -> None:
+        """Retry requests that ended as unknown or failed, by ``policies``.
+
+        The ledger alone has the state, so this may run at every hub of a fleet, and again after a restart. It looks
+        back ``LATE_S`` beyond the longest pause: what is older waits for a person.
+        """
+        now, after = self._runtime.clock.now(), {OutcomeKind.UNKNOWN, OutcomeKind.FAILED}
+        policies = {key: own.retry for key, own in self.policies.items() if own.retry and after & {*own.retry.on}}
+        if not policies:
+            return
+        longest_s = max(max(policy.waits_s) for policy in policies.values())
+        since = now - timedelta(seconds=longest_s + LATE_S)
+        outcomes = await self._ledger.outcomes(since=since, kinds=after)
+        self._retried &= {outcome.correlation_id for outcome in outcomes}
+        for outcome in outcomes:
+            cid, policy = outcome.correlation_id, policies.get((outcome.agent, outcome.skill))
+            if cid in self._retried or policy is None or outcome.kind not in policy.on:
+                continue
+            before: Outcome | None = outcome
+            attempts = 0
+            while before is not None and before.retry_of is not None and attempts < policy.attempts:
+                before, attempts = await self._ledger.outcome(before.retry_of), attempts + 1
+            if attempts >= policy.attempts:
+                self._retried.add(cid)
+            elif now >= outcome.ended_at + timedelta(seconds=policy.waits_s[attempts]):
+                with suppress(UnknownTarget, NotAccepting):  # tried again a minute later
+                    with suppress(RetryRefused, MayHaveRun):
+                        await self.retry(cid)
+                    self._retried.add(cid)
 
     async def preview_retries(self, outcomes: Iterable[Outcome]) -> RetryReport:
         """The requests of these outcomes that ``retry`` would send again, in groups, and the number of the others."""
@@ -274,6 +311,8 @@ class Dispatcher:
     def _one(self, request: SkillRequest, agent: str) -> RequestRecord:
         route = self._routes.route(agent, request, webhooks=agent not in self._tracker.push_watch.refusing)
         skill = request.skill or route.skill
+        if (policy := self.policies.get((agent, skill))) is not None:
+            route = self._by_policy(route, request, policy)
         self._cool_down(request, agent, skill)
         now = self._runtime.clock.now()
         rules = self._tracker.rules
@@ -288,6 +327,18 @@ class Dispatcher:
             message_id=self._runtime.ids.new(),
             token_epoch=self._tokens.current,
         )
+
+    def _by_policy(self, route: AgentRoute, request: SkillRequest, policy: SkillEntry) -> AgentRoute:
+        """The route with the pauses and the fallback of agents.yaml. A fallback's own policy has no effect."""
+        others: list[AgentRoute] = []
+        for name in policy.fallback if request.task_id is None and request.context_id is None else ():
+            with suppress(UnknownTarget):  # it takes no work now
+                self._registry.resolve(request.skill, (name,), self._routes.came_through(request))
+                other = self._routes.route(name, request, webhooks=name not in self._tracker.push_watch.refusing)
+                others.append(replace(other, skill=request.skill or other.skill, hint=other.hint or ""))
+        repeats = policy.retry is not None and OutcomeKind.UNDELIVERABLE in policy.retry.on
+        waits_s = policy.retry.waits_s if policy.retry is not None and repeats else None
+        return replace(route, retry_waits_s=waits_s, fallback=tuple(others))
 
     def _cool_down(self, request: SkillRequest, agent: str, skill: str) -> None:
         """Refuse a skill that was asked of the agent too recently. Raises UnknownTarget."""

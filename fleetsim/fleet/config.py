@@ -84,7 +84,7 @@ def parse_fleet(
     problems = list(_unset_references(file, missing, enabled=True))
     unset = dict(_unset_credentials(written, file, env))
     problems += [lack for at, (_, lack) in unset.items() if strict and file.agents[at].enabled]
-    problems += _clashes(written, file)
+    problems += [*_clashes(written, file), *_bad_policies(written, file)]
     entries = []
     for at, agent in enumerate(file.agents):
         problems += _oddities(written, ("agents", at), agent)
@@ -262,6 +262,21 @@ def _clashes(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:
         if first.setdefault(agent.name, at) != at:
             line = written.where(("agents", first[agent.name], "name"))
             yield written.error(("agents", at, "name"), f"the agent name '{agent.name}' is taken; see {line}")
+
+
+def _bad_policies(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:
+    """Skills that the hub would send twice without a declaration, and fallbacks to missing agents."""
+    names = [agent.name for agent in file.agents]
+    for at, index, skill in ((at, *one) for at, agent in enumerate(file.agents) for one in enumerate(agent.skills)):
+        path: Path = ("agents", at, "skills", index)
+        if skill.retry is not None and not skill.idempotent and set(skill.retry.on) - {"undeliverable"}:
+            message = "after unknown and failed the agent may have done the work already"
+            yield written.error((*path, "retry", "on"), message, hint="add idempotent: true if it may do it twice")
+        for place, name in enumerate(skill.fallback):
+            if name not in names or name == names[at] or name in skill.fallback[:place]:
+                near = did_you_mean(name, [one for one in names if one != names[at]])
+                message = f"“{one_line(name, 64)}” is no other agent of this file{near}"
+                yield written.error((*path, "fallback", place), message)
 
 
 def _oddities(written: YamlDocument, path: Path, agent: AgentFile) -> Iterator[ConfigError]:

@@ -21,7 +21,7 @@ from fleetsim.ledger.interface import LedgerLimits
 from fleetsim.model.work import ALL
 from fleetsim.request import track
 from fleetsim.request.track import BUILT_IN, Rates, Rules
-from fleetsim.runtime.explain import DECLARED, Pattern
+from fleetsim.runtime.explain import DECLARED, Pattern, Span
 from fleetsim.runtime.ports import SYSTEM_CA, Proxy, TlsFiles, WayOut
 from fleetsim.runtime.proxy import check_proxy
 from fleetsim.wire.choice import origin_of
@@ -75,6 +75,24 @@ _Dialect = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How the hub itself sends requests of a skill again."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = DECLARED
+    attempts: Annotated[int, Field(ge=1, le=10, strict=True)] = 3
+    """How often at most."""
+    on: Annotated[tuple[Literal["undeliverable", "unknown", "failed"], ...], Field(min_length=1)] = ("undeliverable",)
+    """After which ends. unknown and failed require idempotent: true."""
+    waits: Annotated[tuple[Span, ...], Field(min_length=1, max_length=10)] = (30.0, 300.0, 3_600.0)
+    """The pauses before, one after another; the last one repeats."""
+
+    @property
+    def waits_s(self) -> tuple[float, ...]:
+        """The pause before each attempt, in seconds."""
+        return (self.waits + self.waits[-1:] * self.attempts)[: self.attempts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SkillEntry:
     """A skill that agents.yaml pins: it routes even without a card and is never pruned."""
 
@@ -85,6 +103,10 @@ class SkillEntry:
     """For people."""
     idempotent: _Flag = False
     """The agent may do the same request twice without harm: `task retry` sends it again without a confirmation."""
+    retry: RetryPolicy | None = None
+    """How the hub sends its requests again, in place of retry_waits_s. Its limit does not count the pauses."""
+    fallback: Annotated[tuple[_Text, ...], Field(max_length=10)] = ()
+    """The agents that get a request which this agent did not accept, one after another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,6 +403,12 @@ class FleetConfig:
     def way(self) -> WayOut:
         """How connections to channels are made."""
         return _way(self.settings.proxy, self.settings.ca, Path(self.source).parent)
+
+    @property
+    def policies(self) -> Mapping[tuple[str, str], SkillEntry]:
+        """The skills with ``retry`` or ``fallback``, by the names of agent and skill."""
+        skills = ((agent.name, skill) for agent in self.agents for skill in agent.skills)
+        return {(name, skill.name): skill for name, skill in skills if skill.retry is not None or skill.fallback}
 
     def agent(self, name: str) -> AgentEntry | None:
         return next((entry for entry in self.agents if entry.name == name), None)

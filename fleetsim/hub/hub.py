@@ -179,6 +179,7 @@ class Hub:
             registry=self.registry,
             routes=self.fleet,
             cooldowns_s=settings.cooldowns_s,
+            policies=config.policies,
         )
         self.hitl = HitlMonitor(runtime, self.tracker, self.dispatcher, self.events)
         self.receiver = CallbackReceiver(
@@ -444,7 +445,7 @@ class Hub:
         self.limiter.apply(config.settings)
         self.channels.apply(config.channels, config.way)
         self.tracker.rules = _rules_of(config.settings)
-        self.dispatcher.cooldowns_s = config.settings.cooldowns_s
+        self.dispatcher.cooldowns_s, self.dispatcher.policies = config.settings.cooldowns_s, config.policies
 
     async def _keep_config(self) -> None:
         while True:
@@ -505,13 +506,14 @@ class Hub:
                 self.fleet.publish_health(changed)
 
     async def _each_minute(self) -> None:
-        """Forget old outcomes, since a day of them at once would block the event loop, and prune the ledger. That also
-        tests the storage of an idle hub."""
+        """Forget old outcomes, since a day of them at once would block the event loop; retry; and prune the ledger,
+        which also tests the storage of an idle hub."""
         while True:
             await asyncio.sleep(60.0)
             self.fleet.health_words()
             before = self.ledger.refusal
             with suppress(NotAccepting):
+                await self.dispatcher.retry_due()
                 for _ in range(PRUNINGS_MAX):  # it writes even if there is nothing to delete
                     if not await self.ledger.prune(self.runtime.clock.now()):
                         break

@@ -105,7 +105,7 @@ def new_track(record: RequestRecord, now: Now) -> Track:
         record=record,
         began=now.mono - min(age_s, limit_s),
         timers={Timer.DEADLINE: now.mono + max(left_s, grace_s)},
-        sending=Sending(stream=record.streaming),
+        sending=Sending(stream=record.streaming, attempt=record.attempt),
         turn_from=None if turn_s is None else now.mono - min(turn_s, limit_s),
         chunks=0 if record.task is None else None,
     )
@@ -157,7 +157,7 @@ TIMERS: Mapping[Timer, Callable[[StepContext], None]] = {
     Timer.GIVE_UP: sending.give_up_search,
     Timer.OVERDUE: sending.overdue,
     Timer.LOOK_UP: sending.look_up,
-    Timer.RETRY: sending.send,
+    Timer.RETRY: sending.retry,
     Timer.REJOIN: following.rejoin,
     Timer.RESUME: asking.resume_again,
     Timer.POLL: following.poll,

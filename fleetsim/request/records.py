@@ -42,7 +42,8 @@ class AgentRoute(Struct, frozen=True, kw_only=True):
     address in agents.yaml: the work stays at that origin, wherever the agent is later ("" in records older than this
     field). ``rejoin`` is about a broken stream, and ``declared`` is the card's policy for the skill. ``register_push``
     asks for a registration of the webhook after the reply instead of one inside the send. ``warnings`` are for the
-    requester.
+    requester. ``retry_waits_s`` replaces that of the fleet, and ``fallback`` are the routes to the agents that get the
+    request if this one does not accept it.
     """
 
     agent: str
@@ -59,6 +60,8 @@ class AgentRoute(Struct, frozen=True, kw_only=True):
     push: bool = False
     register_push: bool = False
     warnings: tuple[str, ...] = ()
+    retry_waits_s: tuple[float, ...] | None = None
+    fallback: tuple[AgentRoute, ...] = ()
 
 
 class RequestRecord(AgentRoute, frozen=True, kw_only=True):
@@ -73,7 +76,8 @@ class RequestRecord(AgentRoute, frozen=True, kw_only=True):
     far, and ``agent_since`` is since when it has it again; None while the request waits to leave, or for a person.
 
     ``other`` is the way that has not been tried yet, and ``other_taken`` says that it was taken. ``hint`` is "" for
-    none, and None in records older than this field, whose agent gets the ``skill`` they are booked under.
+    none, and None in records older than this field, whose agent gets the ``skill`` they are booked under. With a
+    policy for the skill, ``attempt`` counts the repeats of the send, the next one of which is due at ``retry_at``.
     """
 
     request: SkillRequest
@@ -94,6 +98,8 @@ class RequestRecord(AgentRoute, frozen=True, kw_only=True):
     shortened: bool = False
     agent_s: float = 0.0
     agent_since: datetime | None = None
+    attempt: int = 0
+    retry_at: datetime | None = None
 
     @property
     def sent_to(self) -> str:

@@ -5,7 +5,9 @@ Also its streams, and the resuming after a restart.
 
 from __future__ import annotations
 
-from msgspec.structs import replace
+from datetime import timedelta
+
+from msgspec.structs import asdict, replace
 
 from fleetsim.events.fleet import CredentialRefused
 from fleetsim.events.request import Level, StreamBroken
@@ -27,6 +29,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.event import DirectReply, Snapshot
+from fleetsim.model.extensions import REASON_CHARS_MAX
 from fleetsim.model.task import INTERRUPTED, Task
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Cause, Decision, OutcomeKind, UpdateSource
@@ -47,8 +50,8 @@ from fleetsim.request.signals import (
     StepContext,
     StreamEnded,
 )
-from fleetsim.request.track import TaskUpdate, Timer, Track, shows_the_message
-from fleetsim.runtime.retry import pause_s
+from fleetsim.request.track import Sending, TaskUpdate, Timer, Track, shows_the_message
+from fleetsim.runtime.retry import JITTER, pause_s
 from fleetsim.wire.choice import may_mean_the_webhook, refuses_dialect, refuses_stream, refuses_way
 
 LOST_MAX = 400
@@ -74,6 +77,20 @@ def send(context: StepContext) -> None:
     sending = context.track.sending
     context.track.sending = replace(sending, in_air=True)
     context.effects.append(Send(stream=sending.stream))
+
+
+def retry(context: StepContext) -> None:
+    """Send again after the pause, or to the next agent of the fallback: nobody accepted the request so far."""
+    track, record = context.track, context.track.record
+    if why := track.sending.not_accepted:
+        route, *others = record.fallback
+        warning = f"{one_line(record.agent, 64)} did not accept it: {one_line(why, REASON_CHARS_MAX)}"
+        changes = asdict(route) | {"fallback": tuple(others), "warnings": (*record.warnings, *route.warnings, warning)}
+        request = replace(record.request, targets=(route.agent,), skill=route.skill)
+        context.save(**changes, request=request, other_taken=False, attempt=0, retry_at=None)
+        track.sending = Sending(stream=route.streaming)
+        context.retried(f"sending it to {one_line(route.agent, 64)}: {warning}")
+    send(context)
 
 
 def left(context: StepContext, _: Left) -> None:
@@ -192,11 +209,12 @@ def _retry_or_end(context: StepContext, error: FleetsimError) -> None:
     """Send again after a pause, up to the number of attempts."""
     track, rules = context.track, context.rules
     asked_s = error.retry_after_s if isinstance(error, HttpRefused | Unreachable) else None
+    policy_s = track.record.retry_waits_s
     wait_s = pause_s(
         track.sending.attempt,
-        context.now.jitter,
+        context.now.jitter if policy_s is None else 1 - JITTER * context.now.jitter,
         asked_s,
-        waits_s=rules.retry_waits_s,
+        waits_s=rules.retry_waits_s if policy_s is None else policy_s,
         asked_max_s=rules.retry_after_max_s,
     )
     if wait_s is None:
@@ -206,21 +224,33 @@ def _retry_or_end(context: StepContext, error: FleetsimError) -> None:
     track.timers[Timer.RETRY] = context.now.mono + wait_s
     context.not_taken()
     context.save(phase=Phase.INTENT)
+    if policy_s is not None:
+        pause, record = timedelta(seconds=wait_s), track.record
+        context.save(attempt=track.sending.attempt, retry_at=context.now.wall + pause)
+        if record.request.timeout_s is None:  # a policy of hours fits into no limit for the work
+            context.save(deadline_at=record.deadline_at + pause)
+            track.timers[Timer.DEADLINE] += wait_s
     context.retried(str(error), attempt=track.sending.attempt + 1, wait_s=wait_s)
 
 
 def _undeliverable(context: StepContext, error: FleetsimError) -> None:
-    record, cause, reason = context.track.record, cause_of(error), str(error)
+    track, record, cause, reason = context.track, context.track.record, cause_of(error), str(error)
     if isinstance(error, AuthRefused):
         context.effects.append(Publish(event=CredentialRefused(why=error.why)))
         reason = f"the agent {error.why}"
     elif isinstance(error, RpcError):
         also = " in each way that it offers" if record.other_taken and refuses_dialect(error) else ""
         reason = f"the agent refused it with {error.wire_code}{also}: {error}"
-        if isinstance(error, MethodNotFound) and (why := context.track.sending.stream_refused):
+        if isinstance(error, MethodNotFound) and (why := track.sending.stream_refused):
             reason = f"the agent refused a stream ({why}), and a plain send with {error.wire_code}{also}: {error}"
     if record.request.task_id is not None and isinstance(error, TaskNotFound | UnsupportedOperation | InvalidParams):
         cause = Cause.REQUEST_WRONG
+    if record.fallback and cause is not Cause.REQUEST_WRONG:
+        context.not_taken()
+        track.sending = replace(track.sending, not_accepted=reason)
+        track.timers[Timer.RETRY] = context.now.mono  # its events are about this agent, later ones about the next
+        context.save(phase=Phase.INTENT)
+        return
     close(context, OutcomeKind.UNDELIVERABLE, cause, reason)
 
 
@@ -386,7 +416,12 @@ def recovered(context: StepContext, signal: Recovered) -> None:
         close(context, OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON, "cancelled before it was sent")
         return
     if record.phase is Phase.INTENT:
-        send(context)
+        left_s = (record.retry_at - context.now.wall).total_seconds() if record.retry_at is not None else 0.0
+        if left_s > 0:  # a clock that was set back does not lengthen the pause
+            waits_s = record.retry_waits_s or (0.0,)
+            track.timers[Timer.RETRY] = context.now.mono + min(left_s, *waits_s[record.attempt - 1 : record.attempt])
+        else:
+            send(context)
         return
     if record.phase is Phase.SENDING and record.task is None:
         _reply_lost(context, "the hub restarted before the reply arrived")

@@ -153,7 +153,8 @@ class Sending(Struct, frozen=True, kw_only=True):
     ``early`` are webhooks that arrived before the reply; ``look_due``: the hub refused one. ``stream_refused`` is the
     agent's refusal of a stream, ``push_refused`` its refusal of the send with our webhook, until it accepts the same
     send without it. ``overdue``: the reply takes longer than other calls may. The hub still waits for it, and applies
-    webhooks and polls before it arrives.
+    webhooks and polls before it arrives. ``not_accepted`` is the reason why the agent did not accept the request, which
+    goes to the next one of the fallback now.
     """
 
     stream: bool = False
@@ -168,6 +169,7 @@ class Sending(Struct, frozen=True, kw_only=True):
     stream_refused: str = ""
     push_refused: str = ""
     overdue: bool = False
+    not_accepted: str = ""
 
 
 class StopReason(Struct, frozen=True, kw_only=True):

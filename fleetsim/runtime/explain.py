@@ -7,12 +7,21 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    WithJsonSchema,
+)
 from pydantic_core import CoreSchema, core_schema
 
 from fleetsim.model.errors import ConfigError
+from fleetsim.model.spans import SPAN, seconds_of
 from fleetsim.model.text import one_line
 from fleetsim.runtime.yaml import Path, YamlDocument
 
@@ -22,6 +31,14 @@ WORDS_LISTED_MAX = 8
 
 DECLARED = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 """For dataclasses whose values people write: no unknown key, and what editors show is the text below a member."""
+
+
+Span: TypeAlias = Annotated[
+    float,
+    BeforeValidator(seconds_of),
+    WithJsonSchema({"type": "string", "pattern": f"^{SPAN}$", "examples": ["30s", "5m", "1h30m"]}),
+]
+"""Seconds that people write as a span."""
 
 
 @dataclass(frozen=True, slots=True)

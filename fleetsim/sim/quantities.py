@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 
 from fleetsim.model.spans import SECONDS_IN, SPAN, seconds_of
+from fleetsim.runtime.explain import Span
 
 _CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d"
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(s|m|h|d)")
@@ -26,11 +27,6 @@ def per_second(text: object) -> float:
     return float(match[1]) / SECONDS_IN[match[2]]
 
 
-Span: TypeAlias = Annotated[
-    float,
-    BeforeValidator(seconds_of),
-    WithJsonSchema({"type": "string", "pattern": f"^{SPAN}$", "examples": ["30s", "5m", "1h30m"]}),
-]
 Rate: TypeAlias = Annotated[
     float,
     BeforeValidator(per_second),

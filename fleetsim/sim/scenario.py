@@ -25,10 +25,10 @@ from fleetsim.health.figures import Expected
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.spans import in_words
 from fleetsim.model.work import ID, ID_RULE
-from fleetsim.runtime.explain import Pattern, combine, did_you_mean, explain
+from fleetsim.runtime.explain import Pattern, Span, combine, did_you_mean, explain
 from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, YamlDocument, load
 from fleetsim.runtime.yaml import Path as YamlPath
-from fleetsim.sim.quantities import Numbers, Rate, Share, Span, Spans, When
+from fleetsim.sim.quantities import Numbers, Rate, Share, Spans, When
 from fleetsim.sim.troubles import OF_SEVERAL_HUBS, FaultName, MixedTroubles, Trouble, standard_mix
 from fleetsim.wire.dialect import DIALECTS, OVER_JSON_RPC
 

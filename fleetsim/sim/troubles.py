@@ -18,9 +18,9 @@ from pydantic.alias_generators import to_camel
 from fleetsim.caller.webhooks import CALLBACK_PATH
 from fleetsim.fleet.settings import NAME
 from fleetsim.model.spans import in_words
-from fleetsim.runtime.explain import Pattern
+from fleetsim.runtime.explain import Pattern, Span
 from fleetsim.runtime.ports import Request
-from fleetsim.sim.quantities import Share, Span, When
+from fleetsim.sim.quantities import Share, When
 from fleetsim.testbed import faults
 from fleetsim.testbed.faults import Fault, Match
 

@@ -17,7 +17,7 @@ from fleetsim.cli.dashboard import OwnSource
 from fleetsim.client.hub_client import HubClient
 from fleetsim.dashboard.feed import HubFeed
 from fleetsim.dashboard.view import ViewBuilder
-from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings
+from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings, RetryPolicy, SkillEntry
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.server import running_hub
@@ -93,9 +93,18 @@ class Pair:
 
 @asynccontextmanager
 async def pair(
-    server: Server, schema: str, *, lease_s: float = 30.0, poll_s: float = 30.0, agent: Callable[..., Agent] = agent_of
+    server: Server,
+    schema: str,
+    *,
+    lease_s: float = 30.0,
+    poll_s: float = 30.0,
+    agent: Callable[..., Agent] = agent_of,
+    others: tuple[AgentEntry, ...] = (),
 ) -> AsyncIterator[Pair]:
-    """``poll_s``: after a hub has left, webhooks at its address do not arrive, and polls must find the end."""
+    """``others`` are agents beside quinn.
+
+    ``poll_s``: after a hub has left, webhooks at its address do not arrive, and polls must find the end.
+    """
     place = Place.read(server.url(schema), password=True)
     async with AsyncExitStack() as stack:
         runtime: Runtime = await stack.enter_async_context(running_runtime(seed=1))
@@ -108,7 +117,7 @@ async def pair(
         stacks: list[AsyncExitStack] = []
         for number, listener in enumerate(listeners):
             settings = FleetSettings(base_url=urls[1 - number], poll_interval_s=poll_s, lease_s=lease_s)
-            config = FleetConfig(agents=(AgentEntry(name="quinn", url=f"{agent_url}/a2a"),), settings=settings)
+            config = FleetConfig(agents=(AgentEntry(name="quinn", url=f"{agent_url}/a2a"), *others), settings=settings)
             ledger = open_postgres(place, name=f"hub {number}", lease_s=lease_s)
             of_hub = await stack.enter_async_context(AsyncExitStack())
             stacks.append(of_hub)
@@ -130,6 +139,19 @@ async def test_a_webhook_at_the_other_hub_ends_the_request(server: Server) -> No
             row = await fleet.ended(at, cid)
             assert (row["state"], row["text"]) == ("completed", "you said hi")
         assert await fleet.outcomes() == 1
+
+
+async def test_another_hub_keeps_the_pause_and_the_fallback_of_a_request_that_it_takes_over(server: Server) -> None:
+    entry = SkillEntry(name="echo", retry=RetryPolicy(attempts=1, waits=(5.0,)), fallback=("quinn",))
+    gone = AgentEntry(name="gone", url="http://127.0.0.1:9/a2a", skills=(entry,))
+    async with pair(server, "policy", others=(gone,)) as fleet:
+        (cid,) = await fleet.remote[0].submit({"text": "hi", "skill": "echo", "targets": ["gone"]})
+        await asyncio.sleep(1)
+        await fleet.leave()
+        row = await fleet.ended(1, cid)
+        assert (row["agent"], row["text"], row["durationMs"] > 3_500) == ("quinn", "you said hi", True)
+        assert fleet.calls == ["hi"]
+        assert await fleet.database.fetchval("SELECT agent FROM requests") == "quinn"
 
 
 async def test_a_question_is_listed_and_answered_once_at_the_other_hub(server: Server) -> None:

@@ -94,7 +94,7 @@ async def accept(connection: Connection, calls: Sequence[AcceptCall]) -> Sequenc
 
 async def update(connection: Connection, calls: Sequence[list[tuple[Any, ...]]]) -> Sequence[None]:
     await connection.execute(
-        "UPDATE requests SET phase = new.phase, task_id = new.task_id, dialect = new.dialect,"
+        "UPDATE requests SET agent = new.agent, phase = new.phase, task_id = new.task_id, dialect = new.dialect,"
         f" streaming = new.streaming, push = new.push, body = new.body FROM {_REQUESTS}"
         f" WHERE requests.correlation_id = new.correlation_id AND {_MINE}",
         *columns([row for rows in calls for row in rows]),

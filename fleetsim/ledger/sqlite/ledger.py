@@ -117,13 +117,16 @@ class SqliteLedger(StoredLedger):
 
     @_writes
     def update(self, connection: Connection, *records: RequestRecord) -> None:
-        rows = [(record.phase.value, request_body(record), record.request.correlation_id) for record in records]
+        rows = [
+            ((record.agent, record.phase.value), request_body(record), record.request.correlation_id)
+            for record in records
+        ]
         connection.executemany(
-            "UPDATE requests SET phase = ?, body = ?,"
-            " sum = row_sum('requests', correlation_id, agent, ?, accepted_at, run_id, ?)"
+            "UPDATE requests SET agent = ?, phase = ?, body = ?,"
+            " sum = row_sum('requests', correlation_id, ?, ?, accepted_at, run_id, ?)"
             " WHERE correlation_id = ? AND phase <> 'closed'",
             # Python 3.12 to 3.12.3 warn of numbered placeholders, and where warnings are errors that broke the ledger.
-            [(phase, body, phase, body, name) for phase, body, name in rows],
+            [(*where, body, *where, body, name) for where, body, name in rows],
         )
 
     @_writes
