@@ -50,17 +50,14 @@ from fleetsim.model.text import one_line
 from fleetsim.runtime.address import LOOPBACK_NAMES
 from fleetsim.runtime.inbound import (
     CHARGE_ADDRESS,
-    HEAD_BYTE_S,
     HEAD_BYTES,
-    HEAD_S,
     PAUSE,
-    PROBE_PAUSE_S_MAX,
-    REFUSAL_PAUSE_S_MAX,
     BodyReader,
     PacedResponse,
     Refusal,
     away,
 )
+from fleetsim.runtime.limits import HEAD_BYTE_S, HEAD_S, PROBE_PAUSE_S_MAX, REFUSAL_PAUSE_S_MAX
 from fleetsim.wire.json import dump, parse_untrusted
 
 BODY_BYTES_MAX = WIRE_BYTES_MAX

@@ -19,12 +19,10 @@ from starlette.types import Receive, Scope, Send
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.limits import LARGE_JSON_BYTES
 from fleetsim.runtime.body import SMALL_BYTES, BodyPlace, Deadline
+from fleetsim.runtime.limits import READING_S
 from fleetsim.runtime.ports import Turns
 
 T = TypeVar("T")
-
-READING_S = 8e-9
-"""The HTTP server's time for one byte of a body: about a millisecond for 128 KiB."""
 
 CHARGED = "fleetsim.charged"
 """The key of a request's ``RequestTurn`` in its ASGI scope."""
@@ -42,12 +40,6 @@ place of the waiting one."""
 
 HEAD_BYTES = "fleetsim.head"
 """ASGI extension of our servers: the bytes of the request's head."""
-
-HEAD_S, HEAD_BYTE_S = 5e-5, 4e-9
-"""The HTTP server's time for a request, and for one byte of its head."""
-
-PROBE_PAUSE_S_MAX, REFUSAL_PAUSE_S_MAX = 0.5, 5.0
-"""The longest pause before an answer to a caller in debt: health checks often give up after a second."""
 
 
 class Refusal(FleetsimError):

@@ -19,7 +19,7 @@ PAUSE_S = 30.0
 RECEIVERS_MAX = 1_000
 
 LINGER_S = 2.0
-LINGER_BYTES_MAX = 256 * 1024
+LINGER_BYTES_MAX = 32 * KIB * KIB
 """How long, and how much, of a body nobody wants any more is taken in, so that its sender can read the answer."""
 
 CHUNKS_FREE, CHUNK_BYTES = 1_000, 64
@@ -33,9 +33,16 @@ so that an address is served again soon after a flood."""
 CONNECTION_S, CHUNK_S = 2e-4, 1e-6
 """The processor time of a new connection, and of a chunk of a body beyond one per 64 bytes. Addresses pay for both."""
 
+HEAD_S, HEAD_BYTE_S, READING_S = 5e-5, 4e-9, 8e-9
+"""The HTTP server's time for a request, for one byte of its head, and for one of its body: a millisecond for 128 KiB.
+"""
+
+PROBE_PAUSE_S_MAX, REFUSAL_PAUSE_S_MAX = 0.5, 5.0
+"""The longest pause before an answer to a caller in debt: health checks often give up after a second."""
+
 HEAVY_DEBT_S = 1.0
 """A debt in seconds of waiting, at which an address may send no more small chunks, and the server reads its new
-connections half a second later."""
+connections later, by at most half a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +137,18 @@ class AddressAccount:
         self._work_s = max(min(self._work_s + earned_s, STRANGER_WORK_AHEAD_S) - work_s, least_s)
         return max(0.0, -self._work_s / STRANGER_WORK_PER_S)
 
-    def charge_connection(self) -> bool:
-        """Charge a new connection. Returns whether the debt is heavy."""
-        return self.charge(CONNECTION_S) > HEAVY_DEBT_S
+    def charge_connection(self) -> float:
+        """Charge a new connection. Returns the seconds until it may be read, at most half a second: the heavy part of
+        the debt, which differs for each connection of a flood, so that they are not read in the same moment."""
+        return min(max(0.0, self.charge(CONNECTION_S) - HEAVY_DEBT_S), PROBE_PAUSE_S_MAX)
+
+    def charge_head(self, size: int) -> float:
+        """Charge a request with a head of ``size`` bytes, which the server refuses itself."""
+        return self.charge(HEAD_S + HEAD_BYTE_S * size)
+
+    def charge_unread(self, size: int) -> float:
+        """Charge bytes that arrive for no reader."""
+        return self.charge(READING_S * size)
 
     def charge_chunk(self) -> bool:
         """Charge a small chunk of a body. Returns whether the debt is heavy."""

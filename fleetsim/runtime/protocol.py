@@ -23,8 +23,8 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 from uvicorn.server import ServerState
 
-from fleetsim.runtime.inbound import ABORT, BODY_COMPLETE, CHARGE_ADDRESS, HEAD_BYTES, PAUSE, PROBE_PAUSE_S_MAX
-from fleetsim.runtime.limits import CHUNK_BYTES, CHUNKS_FREE, LINGER_BYTES_MAX, LINGER_S, AddressAccount, Connections
+from fleetsim.runtime.inbound import ABORT, BODY_COMPLETE, CHARGE_ADDRESS, HEAD_BYTES, PAUSE
+from fleetsim.runtime.limits import CHUNK_BYTES, CHUNKS_FREE, LINGER_BYTES_MAX, LINGER_S, Connections
 
 log = logging.getLogger(__name__)  # not below uvicorn's: its Config resets the level of those
 log.setLevel(logging.ERROR)  # what a peer sends wrong is answered; a line for each would let anybody fill the log
@@ -38,7 +38,6 @@ _UPGRADE = re.compile(rb"\r\nupgrade:[^\r]*", re.IGNORECASE)
 _ABSOLUTE = re.compile(rb"https?://([^/?#]+)(.*)", re.IGNORECASE)
 _BARE_BREAK = re.compile(rb"(?<!\r)\n")
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}".encode() for status in HTTPStatus}
-_BODILESS = frozenset({204, 304})
 
 
 class _Refused(Exception):
@@ -74,7 +73,6 @@ class _Exchange:
     # -- the request -------------------------------------------------------------------------------
 
     def take(self, piece: bytes) -> None:
-        """A piece of the body is there."""
         if self.complete:
             return
         self._expects = False
@@ -86,16 +84,13 @@ class _Exchange:
         self._wake()
 
     def end_body(self) -> None:
-        """The body is whole."""
         self._more, self._fresh = False, True
         self._wake()
 
     def whole(self) -> bool:
-        """Whether all of the body is there."""
         return not self._more
 
     def leave(self) -> None:
-        """The client has left."""
         self.gone = True
         self._wake()
 
@@ -188,7 +183,7 @@ class _Exchange:
             elif name == b"connection" and b"close" in value.lower():
                 self.keep_alive, closing = False, True
             lines.append(b"%b: %b" % (name, value))
-        if self.scope["method"] == "HEAD" or status in _BODILESS:
+        if self.scope["method"] == "HEAD" or status in {204, 304}:
             self._left = 0
         elif self._left is None and self.scope["http_version"] == "1.1":  # one of 1.0 always ends with its connection
             self._chunked = True
@@ -230,12 +225,6 @@ class GuardedProtocol(asyncio.Protocol):
 
     transport: asyncio.Transport
     flow: FlowControl
-    # Set before each head or after each answer, and read only then.
-    _account: AddressAccount
-    _begun: bool
-    _idle_since: float
-    _target: bytes
-    _unread_left: int
 
     def __init__(self, connections: Connections, config: Config, state: ServerState, app_state: dict[str, Any]) -> None:
         if not config.loaded:
@@ -256,8 +245,9 @@ class GuardedProtocol(asyncio.Protocol):
         self._in_body = False
         self._left: int | None = None  # of the body; None if it comes in chunks
         self._chunks_bytes = 0  # the bytes of the chunks so far, less 64 for each
-        self._chunks_refused: _Refused | None = None
+        self._body_refused = 400, _NOT_HTTP
         self._extra_bytes = 0  # since the last of the body: sizes and extensions of chunks, trailers
+        self._ended = False  # the last answer is written
         self._head_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
@@ -285,9 +275,9 @@ class GuardedProtocol(asyncio.Protocol):
             return
         self.peer = peer
         self._account = self.connections.account(peer, self.loop.time)
-        if self._account.charge_connection():
+        if pause_s := self._account.charge_connection():
             self.flow.pause_reading()
-            self._pause_timer = self.loop.call_later(PROBE_PAUSE_S_MAX, self.flow.resume_reading)
+            self._pause_timer = self.loop.call_later(pause_s, self.flow.resume_reading)
         self._time_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -335,22 +325,18 @@ class GuardedProtocol(asyncio.Protocol):
         """Take in what may be looked at now, and hold the rest."""
         if self._held:
             self._held += data
-            self._go_on()
-        else:
-            taken = self._take(data)
-            if taken < len(data):
-                self._held += data[taken:]
+            del self._held[: self._take(self._held)]
+        elif not self._ended and (taken := self._take(data)) < len(data):
+            self._held += data[taken:]
         self._time_head()
         if self._unread_timer is not None:
+            self._account.charge_unread(len(data))
             self._unread_left -= len(data)
             if self._unread_left < 0:
                 self._too_slow()
-            elif not self._in_body or not self._idle:
+            elif not self._ended and not (self._in_body and self._idle):
                 self._unread_timer.cancel()
                 self._unread_timer = None
-
-    def _go_on(self) -> None:
-        del self._held[: self._take(self._held)]
 
     def _take(self, data: bytes | bytearray) -> int:
         """Read on; returns how much of ``data`` is done with."""
@@ -373,25 +359,27 @@ class GuardedProtocol(asyncio.Protocol):
                     at = end
                 else:
                     return at
-        except _Refused as refused:
-            self._refuse(refused.status, str(refused), in_body=in_body)
-        except httptools.HttpParserError:
-            self._refuse(400, _NOT_HTTP, in_body=in_body)
+        except (_Refused, httptools.HttpParserError) as error:
+            # No variable holds it: with the frame in its traceback that would be a cycle.
+            self._refuse(error if isinstance(error, _Refused) else _Refused(400, _NOT_HTTP), in_body=in_body)
+            self._account.charge_head(len(data))
         return len(data)
 
     def _find_head(self, data: bytes | bytearray, at: int) -> int:
         """Where a head ends that begins at ``at``; 0 if it is not whole. Raises _Refused for one out of bounds."""
         end = data.find(b"\r\n\r\n", at + self._searched) + 4
         whole = end > 3
-        if data[at] <= 0x20 or (not whole and _BARE_BREAK.search(data, at + self._searched)):
+        too_large = not whole and len(data) - at > self._limits.header_bytes_max
+        if data[at] <= 0x20 or not (whole or too_large or not _BARE_BREAK.search(data, at + self._searched)):
             raise _Refused(400, _NOT_HTTP)
-        if not whole and len(data) - at > self._limits.header_bytes_max:
+        if too_large:
             raise _Refused(431, _TOO_LARGE)
+        if not whole:
+            self._account.charge_head(0)  # a head in many pieces costs as much as many heads
         self._searched = 0 if whole else max(0, len(data) - at - 3)
         return end if whole else 0
 
     def _take_head(self, head: bytes) -> None:
-        """Begin what a whole head asks for."""
         limits = self._limits
         lines = head.count(b"\r\n") - 2
         if lines > limits.headers_max or len(head) > 2 * limits.header_bytes_max:
@@ -432,10 +420,9 @@ class GuardedProtocol(asyncio.Protocol):
             # The application can drop a client that does not read; closing would wait for it.
             "extensions": {ABORT: self.transport.abort, CHARGE_ADDRESS: self._account.charge, HEAD_BYTES: len(head)},
         }
-        exchange = _Exchange(self, scope, keep_alive=keep_alive, expects=expects, more=self._in_body)
-        self._exchange = exchange
+        self._exchange = exchange = _Exchange(self, scope, keep_alive=keep_alive, expects=expects, more=self._in_body)
         self.connections.asks(self)
-        exchange.scope["extensions"].update({BODY_COMPLETE: exchange.whole, PAUSE: exchange.pause})
+        scope["extensions"].update({BODY_COMPLETE: exchange.whole, PAUSE: exchange.pause})
         task = self.loop.create_task(exchange.run(self._app))
         self.state.tasks.add(task)
         task.add_done_callback(self.state.tasks.discard)
@@ -487,9 +474,9 @@ class GuardedProtocol(asyncio.Protocol):
         self._extra_bytes += len(data) - at
         try:
             self._parser.feed_data(data[at:])
-        except httptools.HttpParserError as error:
+        except httptools.HttpParserError:
             if self._in_body:
-                raise self._chunks_refused or error from None
+                raise _Refused(*self._body_refused) from None
             # The next request was behind the last chunk, and where it began is not told. It is not answered, which
             # its sender must reckon with (RFC 9112 9.3.2).
             assert self._exchange is not None
@@ -531,9 +518,8 @@ class GuardedProtocol(asyncio.Protocol):
             return
         in_debt = self._account.charge_chunk()
         if self._chunks_bytes < -CHUNKS_FREE * CHUNK_BYTES or in_debt:
-            # httptools ends with an error of its own, without this one as its context.
-            self._chunks_refused = _Refused(429 if in_debt else 400, "the chunks of the body are too small")
-            raise self._chunks_refused
+            self._body_refused = 429 if in_debt else 400, "the chunks of the body are too small"
+            raise ValueError  # httptools ends with an error of its own, without this one as its context
 
     def on_message_complete(self) -> None:
         if self._in_body:
@@ -548,30 +534,44 @@ class GuardedProtocol(asyncio.Protocol):
         if self.transport.is_closing():
             return
         if not exchange.keep_alive:
-            self.transport.close()
+            self._end(reads_on=self._in_body)
             return
         self.connections.waits(self, self.peer)
         self._idle_since = self.loop.time()
         if self._idle_timer is None:
             self._idle_timer = self.loop.call_later(self._limits.keep_alive_s, self._look_idle)
         if self._in_body:
-            # Answered before the body was in: it may never end, and nothing else would notice.
-            self._unread_left = LINGER_BYTES_MAX
-            self._unread_timer = self.loop.call_later(LINGER_S, self._too_slow)
+            self._read_on()  # it may never end, and nothing else would notice
         self.flow.resume_reading()
         if self._held:
-            self._go_on()
+            del self._held[: self._take(self._held)]
             self._time_head()
 
-    def _refuse(self, status: int, why: str, *, in_body: bool) -> None:
+    def _read_on(self) -> None:
+        """Take in, for a while, what the client still writes and nobody wants."""
+        self._unread_left = LINGER_BYTES_MAX
+        self._unread_timer = self.loop.call_later(LINGER_S, self._too_slow)
+
+    def _refuse(self, refused: _Refused, *, in_body: bool) -> None:
         """Say why what came cannot be read as a request, unless its answer has begun, and close: no more comes then."""
         exchange = self._exchange
         if exchange is not None and not exchange.complete:
             exchange.leave()
         if exchange is None or not in_body or not exchange.started:
             head = b"content-type: text/plain; charset=utf-8\r\nconnection: close\r\n\r\n"
-            self.transport.write(b"%b\r\n%b%b" % (_STATUS_LINES[status], head, why.encode("ascii")))
-        self.transport.close()
+            self.transport.write(b"%b\r\n%b%b" % (_STATUS_LINES[refused.status], head, str(refused).encode("ascii")))
+        self._end(reads_on=True)
+
+    def _end(self, *, reads_on: bool) -> None:
+        """Close. A client that still writes is read for a while, or else a reset would discard the answer."""
+        if not reads_on or not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        self._ended = True
+        self.transport.write_eof()
+        self.connections.waits(self, self.peer)
+        self._read_on()
+        self.flow.resume_reading()
 
     # -- time --------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,12 +17,12 @@ from fleetsim.caller.account import Account, AccountLimits, Accounts
 from fleetsim.events.fleet import AccountLimited
 from fleetsim.hub.api import MetricsEndpoint, build_app
 from fleetsim.runtime.inbound import ABORT, EventStreamResponse, PacedResponse, Refusal, away
-from fleetsim.runtime.limits import STRANGER_WORK_AHEAD_S, STRANGER_WORK_PER_S, Connections
+from fleetsim.runtime.limits import HEAD_S, STRANGER_WORK_AHEAD_S, STRANGER_WORK_PER_S, Connections
 from fleetsim.runtime.ports import Reply
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.hub.local_hub import KEY, LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
-from tests.runtime.peer import Peer, guests, site
+from tests.runtime.peer import MOMENT_S, Peer, guests, site
 
 LIMITS = AccountLimits()
 SEND: dict[str, Any] = {
@@ -335,10 +336,30 @@ async def test_a_refusal_is_charged_to_its_key() -> None:
 
 async def test_new_connections_are_charged_to_their_address_and_read_later() -> None:
     crowd = guests()
-    for _ in range(1_000):
+    for _ in range(760):
         Peer(crowd, site, ("ada", 1)).wire.abort()
-    assert Peer(crowd, site, ("ada", 1)).wire.paused
+    waiting = [Peer(crowd, site, ("ada", 1)) for _ in range(16)]
     assert not Peer(crowd, site, ("bob", 1)).wire.paused
+    counts = []
+    while any(peer.wire.paused for peer in waiting):
+        counts.append(sum(peer.wire.paused for peer in waiting))
+        await asyncio.sleep(0.001)
+    assert counts[0] == 16
+    assert max(before - after for before, after in pairwise(counts)) == 1, "they are not read in the same moment"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"\x16\x03\x01", b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 101 + b"\r\n", b"GET / HTTP/1.1\r\n" + b"a" * 40_000],
+)
+async def test_what_the_server_refuses_itself_is_charged_to_its_address(sent: bytes) -> None:
+    crowd = guests()
+    account = crowd.account("ada", asyncio.get_running_loop().time)
+    peer = Peer(crowd, site, ("ada", 1))
+    owe_address(crowd, 1)
+    before_s = account.charge(0)
+    await peer.send(sent)
+    assert account.charge(0) + MOMENT_S >= before_s + HEAD_S / STRANGER_WORK_PER_S
 
 
 async def test_a_request_that_waits_for_its_address_gives_way_to_a_new_connection() -> None:

@@ -27,7 +27,7 @@ class Wire(asyncio.Transport):
         self.protocol: GuardedProtocol | None = None
         self.gone_s: float | None = None
         self.aborted = False
-        self.paused = False
+        self.paused = self.keeps_writing = False
         self.flushes_s = 0.0  # seconds that written bytes are on their way when the connection is closed
 
     def is_closing(self) -> bool:
@@ -51,6 +51,14 @@ class Wire(asyncio.Transport):
     def abort(self) -> None:
         self.aborted = self.aborted or self.gone_s is None
         self.close()
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        """The peer closes, too, unless it ``keeps_writing``."""
+        if not self.keeps_writing:
+            self.close()
 
     def pause_reading(self) -> None:
         """Record the call; a connection in memory takes any number of bytes."""

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from fleetsim.model.errors import ConfigError
-from fleetsim.runtime.limits import ServerLimits
+from fleetsim.runtime.limits import LINGER_BYTES_MAX, LINGER_S, ServerLimits
 from fleetsim.runtime.protocol import GuardedProtocol
 from fleetsim.runtime.server import Server, listen, serve, serving
 from tests.runtime.peer import HEAD, MOMENT_S, Peer, Wire, guests, site
@@ -180,7 +180,7 @@ async def test_a_body_that_arrives_soon_after_its_response_keeps_the_connection(
     assert not peer.gone
 
 
-@pytest.mark.parametrize(("size", "gone"), [(256 * 1024, False), (256 * 1024 + 1, True)])
+@pytest.mark.parametrize(("size", "gone"), [(LINGER_BYTES_MAX, False), (LINGER_BYTES_MAX + 1, True)])
 async def test_a_body_after_its_response_is_read_up_to_a_limit(size: int, gone: bool) -> None:
     peer = Peer(guests(), site)
     for _ in range(1 if gone else 2):
@@ -308,6 +308,19 @@ async def test_a_closed_connection_leaves_no_state(sent: bytes) -> None:
     await asyncio.sleep(0)
     gc.collect()
     assert kept() is None
+
+
+async def test_a_connection_with_refused_chunks_is_freed_without_the_collector() -> None:
+    peer = Peer(guests(), site)
+    gc.disable()
+    try:
+        assert b" 400 " in await peer.send(CHUNKED + b"2\r\n{}\r\n" * 1_100)
+        kept = weakref.ref(peer.protocol)
+        del peer
+        await asyncio.sleep(LINGER_S + 1)
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 async def test_a_pipelined_request_is_at_work_after_the_response_before_it() -> None:
