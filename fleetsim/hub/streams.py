@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from fleetsim.events.fleet import HubStopping
 from fleetsim.events.log import KEEP_MAX, EventLog
@@ -21,12 +21,14 @@ from fleetsim.hub.keys import Principal
 from fleetsim.hub.ownership import Ownership
 from fleetsim.ledger import SharedLedger
 from fleetsim.ledger.bodies import encode
-from fleetsim.runtime.inbound import Refusal
-from fleetsim.wire.sse import KEEPALIVE, MEDIA_TYPE, frame
+from fleetsim.runtime.inbound import CHARGED, EventStreamResponse, Refusal
+from fleetsim.runtime.ports import Turns
+from fleetsim.wire.sse import KEEPALIVE, frame
 
 STREAMS_MAX = 256
 STREAMS_PER_AGENT_MAX = 16
 KEEPALIVE_S = 15.0
+WRITE_S = 600.0
 BATCH_MAX = 256
 """Events in one write, after which the others have their turn. A reader who does not read has one write in memory."""
 
@@ -75,13 +77,14 @@ class EventStreams:
             return fits and await self._ownership.may_see(principal, event)
 
         chosen = None if principal.sees_all and not patterns else wanted
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(self._follow(principal, after, chosen), media_type=MEDIA_TYPE, headers=headers)
+        frames = _Frames(self._follow(principal, request.scope[CHARGED].account, after, chosen))
+        return EventStreamResponse[bytes](frames, bytes, keepalive=KEEPALIVE, write_s=WRITE_S)
 
     async def _follow(
-        self, principal: Principal, after: int, wanted: Callable[[Event], Awaitable[bool]] | None
-    ) -> AsyncGenerator[bytes, None]:
-        """Frames for one reader, of at most ``BATCH_MAX`` events at once; ``wanted`` None is every event."""
+        self, principal: Principal, account: Turns, after: int, wanted: Callable[[Event], Awaitable[bool]] | None
+    ) -> AsyncGenerator[bytes | None, None]:
+        """Frames for one reader, of at most ``BATCH_MAX`` events at once; ``wanted`` None is every event. The account
+        pays for the events that the reader does not get, too."""
         now, closing = asyncio.get_running_loop().time, self._hub.closing
         self._open[principal.account] += 1
         try:
@@ -90,6 +93,7 @@ class EventStreams:
                 async for page in self._replayed(after):
                     if frames := await self._written(page, wanted):
                         yield frames
+                    await account.turn()
                 dropped, quiet_until, ended = 0, now() + KEEPALIVE_S, closing.is_set()
                 while not ended:
                     batch: tuple[Event, ...] = ()
@@ -100,15 +104,15 @@ class EventStreams:
                     if reader.dropped > dropped:
                         frames = frame(json.dumps({"dropped": reader.dropped - dropped}), event="dropped") + frames
                         dropped = reader.dropped
-                    if not frames and now() >= quiet_until:
-                        frames = KEEPALIVE
-                    if frames:
-                        yield frames
+                    await account.turn()
+                    quiet = not frames and now() >= quiet_until
+                    if frames or quiet:
+                        yield frames or None
                         quiet_until = now() + KEEPALIVE_S
                     if len(batch) == BATCH_MAX:
                         await asyncio.sleep(0)  # the next batch may be there already, and neither it nor a write waits
                     if closing.is_set():
-                        ended = frames is KEEPALIVE or any(isinstance(event, HubStopping) for event in batch)
+                        ended = quiet or any(isinstance(event, HubStopping) for event in batch)
         finally:
             self._open[principal.account] -= 1
 
@@ -127,6 +131,21 @@ class EventStreams:
                 return
             yield older
             after = older[-1].seq
+
+
+class _Frames:
+    """The frames of one reader, as an ``EventSource``."""
+
+    about, ready = "/api/events", False
+
+    def __init__(self, frames: AsyncGenerator[bytes | None, None]) -> None:
+        self._frames = frames
+
+    def events(self) -> AsyncGenerator[bytes | None, None]:
+        return self._frames
+
+    def close(self) -> None:
+        """The generator was closed by its reader."""
 
 
 class EventFrames:

@@ -26,7 +26,7 @@ from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.sse import read_events
-from fleetsim.testbed.runtime import VirtualClock
+from fleetsim.testbed.runtime import CountedWork, VirtualClock
 from fleetsim.wire.sse import KEEPALIVE
 from tests.hub.local_hub import HUB, KEY, LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
@@ -214,6 +214,20 @@ async def test_one_agent_cannot_use_the_streams_of_others() -> None:
         await asyncio.gather(*tasks)
         await asyncio.sleep(60)
         assert await told(t, stream("?after=0", key=QUINN)) == []
+
+
+async def test_events_that_a_key_may_not_see_are_read_at_its_expense() -> None:
+    async with local_hub(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        for number in range(40 * streams.BATCH_MAX):
+            t.hub.events.publish(ConfigRejected(path="a", error=str(number)))
+        await asyncio.sleep(5)
+        assert isinstance(t.runtime.work, CountedWork)
+        t.runtime.work.step_s = 0.05
+        reading = asyncio.create_task(told(t, stream("?after=0", key=AVA)))
+        await asyncio.sleep(5)
+        assert t.hub.limiter.accounts.account("ava").debt_s() > 0
+        assert await reading == []
 
 
 @pytest.mark.sockets
