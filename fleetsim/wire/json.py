@@ -7,7 +7,6 @@ no object that named a member twice; their depth is bounded. Why msgspec reads i
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +15,7 @@ import msgspec
 
 from fleetsim.model.errors import WireError
 from fleetsim.model.limits import CONTAINERS_MAX, DEPTH_MAX, VALUES_MAX, WIRE_BYTES_MAX
+from fleetsim.model.parts import ENCODER, plain_mapping, require_finite
 
 BODY_BYTES_MAX = WIRE_BYTES_MAX
 """Largest JSON body read from a peer, in bytes (limits table: docs/reference/limits.md)."""
@@ -54,7 +54,7 @@ def parse_untrusted(data: bytes, *, bytes_max: int = BODY_BYTES_MAX) -> Any:
     except msgspec.DecodeError:
         raise WireError("not JSON") from None
     # msgspec keeps the last of two members with one name: written again, the document has fewer quotation marks.
-    if _ENCODER.encode(value).count(b'"') != data.count(b'"'):
+    if ENCODER.encode(value).count(b'"') != data.count(b'"'):
         raise WireError("JSON names a member twice")
     return value
 
@@ -112,19 +112,9 @@ def dump(value: Any) -> bytes:
     WireError for a value without a JSON form."""
     try:
         try:
-            data = _ENCODER.encode(value)
+            data = ENCODER.encode(value)
             if b"null" in data:  # msgspec writes a NaN and an infinite number as null
-                # Raise ValueError for a NaN or an infinite number in ``value``; texts, which may be large, are not
-                # read.
-                values = [value]
-                while values:
-                    match values.pop():
-                        case float() as number if not math.isfinite(number):
-                            raise ValueError
-                        case list() | tuple() as items:
-                            values.extend(items)
-                        case Mapping() as members:
-                            values.extend(members.values())
+                require_finite(value)
         except UnicodeEncodeError:
             # msgspec refuses lone surrogates, and agents send them
             data = _STRICT.encode(value).encode("utf-8", "replace")
@@ -136,15 +126,8 @@ def dump(value: Any) -> bytes:
     return data
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError
-
-
-_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 _STRICT = json.JSONEncoder(
-    ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain, check_circular=False
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=plain_mapping, check_circular=False
 )
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import json
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,6 +21,7 @@ from fleetsim.model.parts import (
     listed_part,
     require_parts,
     size_of,
+    weight_of,
     without_content,
 )
 from fleetsim.model.task import Artifact, DataPart, FilePart, Message, Part, Role, Task, TaskState, TaskStatus, TextPart
@@ -129,8 +133,25 @@ def test_a_message_at_every_limit_passes() -> None:
         require_parts((DataPart(data=1),) * (PARTS_MAX + 1), {})
 
 
+@pytest.mark.parametrize("data", ['x\n"\u00e9\u20ac\U0001f600', [None, 1.5, {"a": True}], "\ud800", 2**70])
+def test_the_bytes_of_data_are_those_of_ascii_json(data: Any) -> None:
+    assert weight_of((DataPart(data=data),), {}) == len(json.dumps(data, separators=(",", ":")))
+
+
+def test_numbers_are_counted_in_a_fraction_of_the_time_that_json_takes_to_write_them() -> None:
+    numbers = {"x": [number / 7 for number in range(98_000)]}
+
+    def spent_s(count: Callable[[], object]) -> float:
+        began = time.process_time()
+        count()
+        return time.process_time() - began
+
+    ratios = [spent_s(lambda: weight_of((), numbers)) / spent_s(lambda: json.dumps(numbers)) for _ in range(5)]
+    assert min(ratios) < 0.25
+
+
 def test_data_without_a_json_form_is_refused() -> None:
-    for data in (object(), float("nan"), {1: {2, 3}}):
+    for data in (object(), float("nan"), {1: {2j}}):
         with pytest.raises(ConfigError, match="no JSON form"):
             require_parts((DataPart(data=data),), {})
 
