@@ -60,6 +60,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "record": ("fleetsim.cli.record:record", "Record the events of the hub in a file."),
     "agent": ("fleetsim.cli.agent:agent", "Run the reference agent."),
     "check": ("fleetsim.check.cli.check:check", "Test an agent against the checklist."),
+    "tape": ("fleetsim.tape.cli:tape", "Record a real agent, and play it in the agent's place."),
     "sim": ("fleetsim.sim.cli.sim:sim", "Simulate a day of a fleet in seconds."),
     "explain": ("fleetsim.check.cli.check:explain", "Explain a row of the checklist."),
     "help": ("fleetsim.cli.help:help_", "Show the help of a verb, or of all verbs as JSON."),

@@ -167,7 +167,8 @@ HIDDEN = "(hidden)"
 SECRET_CHARS_MIN = 8
 """A shorter value is not hidden: it would hide ordinary words, and protects little."""
 
-_NAMED = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|PRIVATE")
+SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|PRIVATE")
+"""A variable of the environment with such a name (in capitals) holds a secret."""
 _SHAPED = re.compile(r"whsec_[A-Za-z0-9+/=_-]+|[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])", re.ASCII)
 
 
@@ -188,7 +189,7 @@ class SafeFormatter(logging.Formatter):
 
     def hide_environment(self, env: Mapping[str, str]) -> None:
         """Blot out the values of variables whose names say that they hold a secret."""
-        self.hide(value.strip() for name, value in env.items() if _NAMED.search(name.upper()))
+        self.hide(value.strip() for name, value in env.items() if SECRET_NAME.search(name.upper()))
 
     def clean(self, text: str) -> str:
         """Text without secrets, harmless to a terminal."""

@@ -30,6 +30,24 @@ _PUBLIC_QUERY = re.compile(
 )
 
 
+_SHAPES = re.compile(  # each form starts where a word does, so that a search of megabytes is linear
+    r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"  # JWT
+    r"|\bwhsec_[\w+/=-]{16,}|(?<![\w-])[\w-]{8,200}\.[A-Za-z0-9_-]{43}(?![\w-])"  # signing secrets, callback tokens
+    r"|\b(?:sk|pk|rk|gh[opsu]|github_pat|glpat|xox[abeprs]|AIza|ya29)[-_.]?[A-Za-z0-9][\w-]{15,}|\bA[KS]IA[A-Z0-9]{16}\b"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*|\b[bB]earer [\w.~+/=-]{20,}|(?<=://)[^/\s\"@:]+:[^/\s\"@]+(?=@)"
+)
+_RANDOM = re.compile(r'("(?:raw|bytes|fileWithBytes)":"|base64:)?(?<![\w+/=-])([\w+/=-]{24,})')
+
+
+def masked_shapes(text: str) -> tuple[str, list[str]]:
+    """``text`` without strings that have the shape of a known kind of secret; and the strings left in it that look
+    random, which may be secrets: with digits and letters of both cases. Content of files is left out."""
+    text = _SHAPES.sub(MASK, text)
+    words = [found[2] for found in _RANDOM.finditer(text) if not found[1]]
+    kinds = (str.isdigit, str.islower, str.isupper)
+    return text, [word for word in words if all(any(map(kind, word)) for kind in kinds)]
+
+
 def masked(text: str, secrets: Iterable[str] = ()) -> str:
     """``text`` without secrets: known ones, and members that usually hold one."""
     for secret in secrets:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fleetsim.model.errors import ConfigError
 
-OPTIONAL = ("fleetsim.check", "fleetsim.pytest_plugin", "fleetsim.sim", "fleetsim.testbed")
+OPTIONAL = ("fleetsim.check", "fleetsim.pytest_plugin", "fleetsim.sim", "fleetsim.tape", "fleetsim.testbed")
 
 
 def load(place: str) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -17,6 +18,10 @@ from fleetsim.check.listener import Listener, ReceivedWebhook, WebhookAddress, s
 from fleetsim.client import AgentClient
 from fleetsim.model.call import PushConfig
 from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.address import AddressPolicy
+from fleetsim.runtime.files import read_file
+from fleetsim.tape.player import Matching, TapeServer
+from fleetsim.tape.tape import TAPE_BYTES_MAX, Tape
 from fleetsim.testbed.loop import run
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
@@ -100,6 +105,18 @@ class Member:
         return self.fleet.client(self.url, **options)
 
 
+@dataclass(slots=True, eq=False)
+class TapeMember:
+    """The agent of a tape in a fleet; ``server.misses`` are the requests without a recorded reply."""
+
+    name: str
+    url: str
+    server: TapeServer
+    fleet: Fleet = field(repr=False)
+
+    client = Member.client
+
+
 class Fleet:
     """Agents at addresses of one network in memory.
 
@@ -131,6 +148,21 @@ class Fleet:
         self.network.mount(url, moved.app())
         member = self.members[label] = Member(name=label, url=f"{url}/a2a", agent=moved, fleet=self)
         return member
+
+    def tape(self, file: str | Path, name: str | None = None, *, matching: Matching = "text") -> TapeMember:
+        """Put the agent of a tape into the fleet at ``http://NAME:9000``, at the recorded pace of virtual time.
+
+        ``file`` is as seen from the test's, ``matching`` as for ``fleetsim tape play --match``. Raises ConfigError if
+        the file is not a tape, and ValueError for a name that is taken.
+        """
+        path = self._folder / file
+        tape = Tape.read(read_file(path, TAPE_BYTES_MAX, private=False), str(file))
+        label = name or path.stem
+        runtime = virtual_runtime(self.seed, self.network, name=label)
+        server = TapeServer(tape, runtime, policy=AddressPolicy.allowing(*ALLOWED), matching=matching)
+        url = f"http://{label}:9000"
+        self.network.mount(url, server.app)
+        return TapeMember(label, url + urlsplit(tape.head.url).path.rstrip("/"), server, self)
 
     def client(self, url: str, **options: Any) -> AgentClient:
         """A client at any address of the fleet."""

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from fleetsim.model.errors import ConnectionLost, Unreachable
 from fleetsim.runtime.exchange import Origin
+from fleetsim.runtime.inbound import ABORT
 from fleetsim.runtime.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class AsgiCall:
         self._head_at = 0.0
         self._lost: str | None = None
         self._left = self._late = False
+        self._scope.setdefault("extensions", {})[ABORT] = lambda: self.leave("connection reset by peer")
         self._loop = asyncio.get_running_loop()
         self._waiting: list[asyncio.Future[None]] = []
         self._over: asyncio.Event | None = None  # created only if a reader waits, which is rare

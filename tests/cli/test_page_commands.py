@@ -36,6 +36,7 @@ APART = {
     r"fleetsim_app|--fleetsim-app|--app ": "tests/check/test_plugin.py and test_check_app.py run an agent of their own",
     r"^python (my_agent|greeter)\.py": "the agent of this test is in its place",
     r"^kill ": "it ends that agent",
+    r"^fleetsim tape (record|play)": "tests/tape records and plays",
     r"^dask |--cluster ": "tests/sim plays on a cluster of real processes",
 }
 """Commands that are only read, and why."""
@@ -44,7 +45,7 @@ CHANGED = (
     (r"--seeds \d+", "--seeds 1"),
     (r"--clock x10\b", "--clock x60"),
     (r"--for 8h", "--for 1s"),
-    (r"http://127\.0\.0\.1:9000", "QUINN"),
+    (r"http://127\.0\.0\.1:900[01]", "QUINN"),
     (r"https?://(quinn|scout|protomaker)\.(example|internal:7870/a2a)", "QUINN"),
     (r"http://127\.0\.0\.1:3000", "HUB"),
     (r"task download ID", "task download DRAWN"),
