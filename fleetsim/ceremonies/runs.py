@@ -177,9 +177,7 @@ class Runs:
                     run_id=claim.run_id,
                     scheduled_at=claim.scheduled_at,
                     lateness_ms=lateness_ms(run),
-                    notify_channel=ceremony.notify_channel,
-                    name=ceremony.name,
-                    created_by=ceremony.created_by,
+                    **_for_people(ceremony),
                 )
             )
         self._follow(run, ceremony)
@@ -203,9 +201,7 @@ class Runs:
             "why": why,
             "count": count,
             "next_fire_at": self._next(ceremony, slot),
-            "notify_channel": ceremony.notify_channel,
-            "name": ceremony.name,
-            "created_by": ceremony.created_by,
+            **_for_people(ceremony),
         }
         skipped = status is RunStatus.SKIPPED
         self._events.publish(CeremonySkipped(**members) if skipped else CeremonyMissed(**members))
@@ -293,15 +289,23 @@ class Runs:
                 duration_ms=max(0, round((now - run.started_at).total_seconds() * 1000)),
                 error=error_text,
                 correlation_ids=run.children,
-                notify_channel=ceremony.notify_channel if ceremony else "",
-                name=ceremony.name if ceremony else "",
-                created_by=ceremony.created_by if ceremony else "",
+                **(_for_people(ceremony) if ceremony else {}),
             )
         )
         self._timer.ring()
 
     def _next(self, ceremony: Ceremony, slot: datetime) -> datetime | None:
         return next_due(ceremony, max(slot, self._runtime.clock.now()))
+
+
+def _for_people(ceremony: Ceremony) -> dict[str, Any]:
+    """The members of ``CeremonyNews``."""
+    return {
+        "notify_channel": ceremony.notify_channel,
+        "name": ceremony.name,
+        "created_by": ceremony.created_by,
+        "catch_up_window": ceremony.catch_up_s,
+    }
 
 
 def verdict(

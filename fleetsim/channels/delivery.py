@@ -19,6 +19,7 @@ from typing import Protocol
 from msgspec import convert, structs, to_builtins
 
 from fleetsim.api.answers import ChannelRow, SinkResult, SinkRow
+from fleetsim.ceremony.file import GRACE_S
 from fleetsim.channels import notice as put
 from fleetsim.channels.alerts import AlertSettings
 from fleetsim.channels.channel import OPERATOR, Channel, ChannelIds, Destination, SinkKind
@@ -29,6 +30,7 @@ from fleetsim.events.fleet import (
     CeremonyCompleted,
     CeremonyLate,
     CeremonyMissed,
+    CeremonyNews,
     CeremonySkipped,
     NoticeDelivered,
     NoticeFailed,
@@ -69,9 +71,6 @@ APART_S, BURST = 2.0, 5.0
 RETRY_S = 60.0
 """Seconds from a failure of a sink until it gets the oldest of its undelivered notices again; it gets all of them once
 it takes one."""
-
-RUN_S = 3_600.0
-"""How long the notice of a run is worth sending."""
 
 QUESTION_ENDED = "the question has ended"
 CLOSE_S = 3.0
@@ -241,7 +240,7 @@ class Channels:
         """Give up the undelivered notices of a question that has ended."""
         for queue in self._queues.values():
             for item in queue.kept():
-                if item.record is not None and item.record.subject == subject:
+                if item.record is not None and item.record.subject.startswith(subject):
                     item.over = reason
             queue.stirred.set()
 
@@ -505,7 +504,7 @@ class Notifier:
 
     async def _tell(self, event: Event) -> None:
         match event:
-            case CeremonyCompleted(notify_channel=channel) if channel:
+            case CeremonyCompleted() if event.notify_channel:
                 # The outcomes that can be read: a notice of a run is sent even while the ledger refuses reads.
                 outcomes = []
                 for correlation_id in event.correlation_ids:
@@ -514,19 +513,15 @@ class Notifier:
                     except FleetsimError as error:
                         log.warning("the notice lacks the outcome of %s: %s", correlation_id, error)
                 notice = put.of_run(event, tuple(outcome for outcome in outcomes if outcome is not None))
-                await self._keep_run(channel, notice, event.run_id, event.created_by)
+                await self._keep_run(event, notice, event.run_id)
             case CeremonyLate() | CeremonyMissed() | CeremonySkipped() if event.notify_channel:
                 notice, slot = put.of_slot(event), event.scheduled_at or event.at
                 subject = f"{notice.kind} {event.ceremony_id} {slot.isoformat()}"
-                await self._keep_run(event.notify_channel, notice, subject, event.created_by)
-            case QuestionAsked():
-                await self._ask(event)
-            case QuestionExpired() | QuestionOverdue():
+                await self._keep_run(event, notice, subject)
+            case QuestionAsked() | QuestionOverdue() | QuestionExpired():
                 if isinstance(event, QuestionExpired):
                     await self._channels.end(event.question_id, "the question has expired")
-                settings = self._fleet.settings
-                for channel in settings.question_channels:
-                    self._channels.send(channel, put.of_question(event, settings.question_link))
+                await self._ask(event)
             case QuestionAnswered() | QuestionWithdrawn():
                 await self._channels.end(event.question_id, QUESTION_ENDED)
 
@@ -534,16 +529,17 @@ class Notifier:
                 for channel in self._fleet.settings.alerts.channels:
                     self._channels.send(channel, put.of_alert(event))
 
-    async def _keep_run(self, channel: str, notice: Notice, subject: str, owner: str) -> None:
-        until = notice.at + timedelta(seconds=RUN_S)
-        await self._channels.keep(channel, notice, subject=subject, until=until, owner=owner)
+    async def _keep_run(self, event: CeremonyNews, notice: Notice, subject: str) -> None:
+        until = notice.at + timedelta(seconds=max(GRACE_S, event.catch_up_window))
+        await self._channels.keep(event.notify_channel, notice, subject=subject, until=until, owner=event.created_by)
 
-    async def _ask(self, event: QuestionAsked) -> None:
+    async def _ask(self, event: QuestionAsked | QuestionOverdue | QuestionExpired) -> None:
         settings = self._fleet.settings
         notice = put.of_question(event, settings.question_link)
-        until = event.expires_at or datetime.max.replace(tzinfo=UTC)
+        status = "" if isinstance(event, QuestionAsked) else notice.facts["status"]
+        until = getattr(event, "expires_at", None) or datetime.max.replace(tzinfo=UTC)
         for channel in settings.question_channels:
-            await self._channels.keep(channel, notice, subject=event.question_id, until=until)
+            await self._channels.keep(channel, notice, subject=f"{event.question_id} {status}".strip(), until=until)
 
     def take_up(self, questions: Iterable[Question]) -> None:
         """Send the notices of open questions that this hub follows from now on, unless they were delivered."""
@@ -551,11 +547,11 @@ class Notifier:
             self._workers.start(self._ask(asked(question)), name=f"ask {question.question_id}")
 
     async def take_up_left(self) -> None:
-        """Send the notices of runs that an earlier run, or a hub that has left, did not deliver."""
+        """Send the notices that an earlier run, or a hub that has left, did not deliver; ``take_up`` sends the rest."""
         questions = await self._ledger.questions(open_only=True)
         waiting = {record.question.question_id for record in questions if record.state is QuestionState.OPEN}
         for row in await self._ledger.take_notices():
-            if row.kind != "question":
-                await self._channels.take_up(row)
-            elif row.subject not in waiting:
-                await self._channels.take_up(row, over=QUESTION_ENDED)
+            question_id, _, status = row.subject.partition(" ")
+            ended = row.kind == "question" and status != "expired" and question_id not in waiting
+            if ended or status or row.kind != "question":
+                await self._channels.take_up(row, over=QUESTION_ENDED if ended else "")

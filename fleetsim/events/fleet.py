@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar
 from msgspec import field
 
 from fleetsim.api.state import HubState
+from fleetsim.ceremony.file import DEFAULT_CATCH_UP_S
 from fleetsim.events.request import Event, JsonForm, Level
 from fleetsim.model.task import JsonObject
 
@@ -30,63 +31,57 @@ class CeremonyFired(Event, frozen=True, kw_only=True):
     created_by: str = ""
 
 
-class CeremonyLate(Event, frozen=True, kw_only=True):
+class CeremonyNews(Event, frozen=True, kw_only=True):
+    """News of a ceremony for the people at its `notify_channel`; after `catch_up_window` seconds, too old for them."""
+
+    ceremony_id: str
+    notify_channel: str = ""
+    name: str = ""
+    created_by: str = ""
+    catch_up_window: int = DEFAULT_CATCH_UP_S
+
+
+class CeremonyLate(CeremonyNews, frozen=True, kw_only=True):
     """A ceremony fired later than it may be."""
 
     TOPIC: ClassVar[str] = "ceremony.{ceremony_id}.late"
     level: Level = Level.WARN
-    ceremony_id: str
     run_id: str
     scheduled_at: Annotated[datetime | None, JsonForm.MILLISECONDS] = None
     lateness_ms: int
-    notify_channel: str = ""
-    name: str = ""
-    created_by: str = ""
 
 
-class CeremonyCompleted(Event, frozen=True, kw_only=True):
+class CeremonyCompleted(CeremonyNews, frozen=True, kw_only=True):
     """All of a run's children ended."""
 
     TOPIC: ClassVar[str] = "ceremony.{ceremony_id}.completed"
-    ceremony_id: str
     run_id: str
     status: str
     duration_ms: int | None
     error: str
     correlation_ids: tuple[str, ...]
-    notify_channel: str = ""
-    name: str = ""
-    created_by: str = ""
 
 
-class CeremonySkipped(Event, frozen=True, kw_only=True):
+class CeremonySkipped(CeremonyNews, frozen=True, kw_only=True):
     """Slots did not fire because the previous run still ran; the event names the newest slot."""
 
     TOPIC: ClassVar[str] = "ceremony.{ceremony_id}.skipped"
     level: Level = Level.WARN
-    ceremony_id: str
     scheduled_at: Annotated[datetime | None, JsonForm.MILLISECONDS] = None
     why: str
     count: int = 1
     next_fire_at: Annotated[datetime | None, JsonForm.MILLISECONDS] = None
-    notify_channel: str = ""
-    name: str = ""
-    created_by: str = ""
 
 
-class CeremonyMissed(Event, frozen=True, kw_only=True):
+class CeremonyMissed(CeremonyNews, frozen=True, kw_only=True):
     """Slots did not fire because the hub was down or the clock jumped."""
 
     TOPIC: ClassVar[str] = "ceremony.{ceremony_id}.missed"
     level: Level = Level.WARN
-    ceremony_id: str
     scheduled_at: Annotated[datetime | None, JsonForm.MILLISECONDS] = None
     why: str
     count: int = 1
     next_fire_at: Annotated[datetime | None, JsonForm.MILLISECONDS] = None
-    notify_channel: str = ""
-    name: str = ""
-    created_by: str = ""
 
 
 class CeremoniesLoaded(Event, frozen=True, kw_only=True):

@@ -81,7 +81,7 @@ class Event(Struct, frozen=True, kw_only=True):
     task_id: str | None = None
 
     def __init_subclass__(cls) -> None:
-        if "{" not in cls.TOPIC:  # an attribute of the class costs no call
+        if cls.TOPIC and "{" not in cls.TOPIC:  # an attribute of the class costs no call
             cls.topic = cls.TOPIC  # type: ignore[assignment, method-assign]
 
     @property

@@ -275,6 +275,7 @@ def test_a_missing_member_of_a_recording_is_read_as_its_default() -> None:
         "QuestionAsked.checkpoint": 1,
         "CeremonySkipped.count": 1,
         "CeremonyMissed.count": 1,
+        **{f"Ceremony{what}.catchUpWindow": 600 for what in ("Completed", "Late", "Missed", "Skipped")},
         "AlertCleared.delivered": True,
     }
 

@@ -181,8 +181,28 @@ async def test_a_question_that_ended_while_no_hub_ran_causes_no_notice() -> None
         assert [row.reason for row in await t.ledger.notices(question_id)] == ["the question has ended"]
 
 
-async def test_the_notice_of_a_run_is_sent_again_within_an_hour() -> None:
+async def test_a_reminder_that_was_not_delivered_is_sent_after_a_restart() -> None:
+    async with local_hub(worker(), **AWAY) as t:
+        t.network.addresses["chat.example"] = ("93.184.216.34",)
+        question_id = await asked(t)
+        await asyncio.sleep(43_200)
+        texts = chat(t)
+        await t.restart()
+        await asyncio.sleep(120)
+        assert sorted("still waits" in text for text in texts) == [False, True]
+        await t.network.unmount(CHAT)
+        await asyncio.sleep(43_200)
+        rows = {row.subject: row.state for row in await t.ledger.notices(f"{question_id} expired")}
+        assert rows == {f"{question_id} expired": NoticeState.RAISED}
+        texts = chat(t)
+        await t.restart()
+        await asyncio.sleep(120)
+        assert ["in time" in text for text in texts] == [True]
+
+
+async def test_the_notice_of_a_run_is_sent_again_within_the_window_of_its_ceremony() -> None:
     ceremony = 'id: a.b\nname: B\nschedule: "0 0 1 1 *"\nskill: echo\ntargets: [quinn]\nnotifyChannel: ops\n'
+    ceremony += "catchUpWindow: 7200\n"
     async with local_hub(worker(), ceremony=ceremony, **AWAY) as t:
         t.network.addresses["chat.example"] = ("93.184.216.34",)
         await asyncio.sleep(10)
@@ -195,7 +215,9 @@ async def test_the_notice_of_a_run_is_sent_again_within_an_hour() -> None:
         assert len(texts) == 1
         await t.network.unmount(CHAT)
         await t.hub.require_scheduler().run_now("a.b")
-        await asyncio.sleep(4_000)
+        await asyncio.sleep(7_000)
+        assert undelivered(t) == 1
+        await asyncio.sleep(300)
         assert undelivered(t) == 0
         texts = chat(t)
         await asyncio.sleep(600)
