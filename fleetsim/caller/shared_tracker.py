@@ -66,7 +66,8 @@ class SharedTracker(Tracker):
     async def find_question(self, question_id: str) -> Question | None:
         if (question := await super().find_question(question_id)) is not None:
             return question
-        return next((question for question in await self.find_questions() if question.question_id == question_id), None)
+        record = await self._shared.question(question_id)
+        return record.question if record is not None and record.state is QuestionState.OPEN else None
 
     async def find_holder(self, agent: str, task_id: str) -> str | None:
         return self.find(agent, task_id) or await self._shared.holder(agent, task_id)

@@ -221,6 +221,9 @@ class Ledger(Protocol):
         ``open_only``: those of open requests that are open, or whose answer was not delivered.
         """
 
+    async def question(self, question_id: str) -> QuestionRecord | None:
+        """One question, in any state."""
+
     async def runs(self, ceremony_id: str | None = None, *, limit: int = 100) -> tuple[RunRecord, ...]:
         """Runs, newest first."""
 

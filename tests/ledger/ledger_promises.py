@@ -156,6 +156,8 @@ async def test_a_question_is_opened_once_and_answered_once(opened: OpenLedger) -
         assert len(given) == 1
         assert told[given[0]] == question("q-1", "c-1")
         (kept,) = await ledger.questions()
+        assert await ledger.question("q-1") == kept
+        assert await ledger.question("q-2\0") is None
         assert kept.state is QuestionState.ANSWERED
         assert kept.answer == answer("q-1", f"say {given[0]}")
         assert kept.answered_at == at(given[0])

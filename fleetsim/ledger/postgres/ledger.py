@@ -247,6 +247,10 @@ class PostgresLedger(StoredLedger, SharedLedger):
         )
         return tuple(map(_question, rows[::-1]))
 
+    async def question(self, question_id: str) -> QuestionRecord | None:
+        rows = await self._read(f"{_QUESTIONS} WHERE question_id = $1", verbs.storable(question_id))
+        return _question(rows[0]) if rows else None
+
     # -- ceremony runs and cards
 
     async def save_run(self, run: RunRecord) -> None:

@@ -306,21 +306,12 @@ class SqliteLedger(StoredLedger):
             " JOIN requests ON requests.correlation_id = questions.correlation_id AND requests.phase <> 'closed'"
             " WHERE questions.state IN ('open', 'answered')"
         )
-        rows = connection.execute(
-            f"SELECT questions.body, {checked('questions')}, questions.state, questions.answer, questions.answered_at"
-            f" FROM questions{waiting if open_only else ''} ORDER BY questions.seq DESC LIMIT ?",
-            (-1 if limit is None else limit,),
-        )
-        newest = [
-            QuestionRecord(
-                question=decoder(Question)(sound(body, right)),
-                state=QuestionState(state),
-                answer=None if given is None else decoder(Answer)(given),
-                answered_at=None if answered_at is None else moment(answered_at),
-            )
-            for body, right, state, given, answered_at in rows
-        ]
-        return tuple(newest[::-1])
+        clause = f"{waiting if open_only else ''} ORDER BY questions.seq DESC LIMIT ?"
+        return tuple(_read_questions(connection, clause, -1 if limit is None else limit)[::-1])
+
+    @_reads
+    def question(self, connection: Connection, question_id: str) -> QuestionRecord | None:
+        return next(iter(_read_questions(connection, " WHERE question_id = ?", question_id)), None)
 
     # -- ceremony runs and cards
 
@@ -508,6 +499,23 @@ def add_outcome(connection: Connection, columns: tuple[Any, ...]) -> None:
         f"INSERT INTO outcomes ({SUMMED['outcomes']}, sum, chain) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (*columns, row_sum("outcomes", *columns), link(last[0] if last else b"", *columns)),
     )
+
+
+def _read_questions(connection: Connection, clause: str, value: object) -> list[QuestionRecord]:
+    rows = connection.execute(
+        f"SELECT questions.body, {checked('questions')}, questions.state, questions.answer, questions.answered_at"
+        f" FROM questions{clause}",
+        (value,),
+    )
+    return [
+        QuestionRecord(
+            question=decoder(Question)(sound(body, right)),
+            state=QuestionState(state),
+            answer=None if given is None else decoder(Answer)(given),
+            answered_at=None if answered_at is None else moment(answered_at),
+        )
+        for body, right, state, given, answered_at in rows
+    ]
 
 
 def _end_questions(connection: Connection, state: QuestionState, which: str, value: str) -> None:
