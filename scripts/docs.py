@@ -330,10 +330,12 @@ def _says(thing: object) -> str:
 
 def permissions() -> str:
     """Who may do what with the hub's API."""
-    whose = {Who.ANYONE: "yes", Who.TOKEN: "no; the token of its task", Who.AGENT: "", Who.ADMIN: "no"}
+    whose = {Who.ANYONE: "yes", Who.AGENT: "", Who.ADMIN: "no"}
+    withheld = {who: f"no; {who.value}" for who in (Who.TOKEN, Who.LINK)}
+    whose |= withheld
     rows = "".join(
-        f"| `{e.method} {e.path.replace(':path', '')}` | {e.does} | {'no' if e.who is Who.TOKEN else 'yes'} | "
-        + " | ".join("no" if e.who is Who.TOKEN or not role.includes(e.role) else "yes" for role in PEOPLE)
+        f"| `{e.method} {e.path.replace(':path', '')}` | {e.does} | {'no' if e.who in withheld else 'yes'} | "
+        + " | ".join("no" if e.who in withheld or not role.includes(e.role) else "yes" for role in PEOPLE)
         + f" | {e.own or whose[e.who]} |\n"
         for e in ENDPOINTS
     )

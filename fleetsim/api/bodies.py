@@ -36,7 +36,7 @@ _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
 _Context: TypeAlias = Annotated[Annotated[str, Field(max_length=200)] | None, AfterValidator(lambda text: text or None)]
 """Agents may send an empty text for no conversation."""
 _Id: TypeAlias = Annotated[str, Pattern(ID.pattern, ID_RULE)]
-_Person: TypeAlias = Annotated[
+Person: TypeAlias = Annotated[
     str, Pattern(r"[A-Za-z0-9][A-Za-z0-9_.:@\-]{0,63}", "1 to 64 letters, digits or _.:@-, the first no mark")
 ]
 _Actor: TypeAlias = Annotated[
@@ -85,7 +85,7 @@ class _Body(BaseModel):
 class VetoBody(_Body):
     """Stop work within its veto window."""
 
-    by: _Person = "operator"
+    by: Person = "operator"
     """The name of the person."""
 
 
@@ -362,7 +362,7 @@ class DecisionBody(_Body):
     """The answer as text; modify needs it, or parts."""
     parts: Parts = []
     """Files and data beside the feedback, or in place of it."""
-    decided_by: _Person = "operator"
+    decided_by: Person = "operator"
     """The name of the person."""
 
     @model_validator(mode="after")
@@ -471,7 +471,7 @@ class AnswerBody(_Body):
     """Files and data beside the text, or in place of it."""
     decision: Literal["answer", "reject"] = "answer"
     """Whether to answer or to reject; reject needs no text."""
-    by: _Person = "operator"
+    by: Person = "operator"
     """The name of the person."""
 
     def answer(self, question_id: str) -> Answer:

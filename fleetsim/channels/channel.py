@@ -43,7 +43,7 @@ class Destination:
     """One place. ``url``, ``secret`` and ``argv`` may hold credentials and are shown to nobody; ``shown`` is.
 
     ``internal``: the URL may be of this machine or a private network, and need not be https. ``timeout_s`` is a
-    command's.
+    command's. ``person`` is the only reader of the place, if there is one.
     """
 
     kind: SinkKind
@@ -52,6 +52,11 @@ class Destination:
     secret: bytes = field(default=b"", repr=False)
     argv: tuple[str, ...] = field(default=(), repr=False)
     timeout_s: float = COMMAND_S
+    person: str = ""
+
+    def reader(self, channel_id: str) -> str:
+        """Who is recorded for what a link in a notice to this place decides."""
+        return self.person or ON_CHANNEL + channel_id
 
     @property
     def shown(self) -> str:
@@ -59,6 +64,10 @@ class Destination:
         if self.url:
             return f"{self.kind.value} {urlsplit(self.url).hostname or ''}"
         return f"{self.kind.value} {self.argv[0]}" if self.argv else self.kind.value
+
+
+ON_CHANNEL = "channel "
+"""Begins the record of a decision by some reader of a channel. A person's name has no space."""
 
 
 def channel_doubt(channels: Mapping[str, Channel], channel_id: str, owner: str) -> str:

@@ -23,6 +23,7 @@ from fleetsim.ceremony.file import GRACE_S
 from fleetsim.channels import notice as put
 from fleetsim.channels.alerts import AlertSettings
 from fleetsim.channels.channel import OPERATOR, Channel, ChannelIds, Destination, SinkKind
+from fleetsim.channels.links import AnswerLinks, without_link
 from fleetsim.channels.notice import Notice, NoticeKind
 from fleetsim.events.fleet import (
     AlertCleared,
@@ -128,8 +129,12 @@ class Channels:
         channels: Mapping[str, Channel],
         way: WayOut = _PLAIN_WAY,
         ledger: Ledger | None = None,
+        *,
+        links: AnswerLinks | None = None,
+        link_base: str = "",
     ) -> None:
         self._runtime = runtime
+        self._links = links
         self._events = events
         self._ledger = ledger
         self._keeping = asyncio.Lock()
@@ -138,7 +143,7 @@ class Channels:
         self._queues: dict[tuple[str, Destination], _Queue] = {}
         self._senders: dict[tuple[str, bool, bool, WayOut], WebhookSender] = {}
         self._workers = Workers("channels")
-        self.apply(channels, way)
+        self.apply(channels, way, link_base)
 
     async def __aenter__(self) -> Channels:
         return self
@@ -154,12 +159,12 @@ class Channels:
                 log.warning("%d notices were not delivered before the hub stopped", lost)
             await self._workers.close()
 
-    def apply(self, channels: Mapping[str, Channel], way: WayOut = _PLAIN_WAY) -> None:
+    def apply(self, channels: Mapping[str, Channel], way: WayOut = _PLAIN_WAY, link_base: str = "") -> None:
         """Use the channels of a new agents.yaml, and its way to them; those that are internal take no proxy.
 
-        A sink that is still there keeps its queue and figures.
+        A sink that is still there keeps its queue and figures. Links that answer begin with ``link_base``; "" for none.
         """
-        self._way = way
+        self._way, self._link_base = way, link_base
         queues: dict[tuple[str, Destination], _Queue] = {}
         for key, channel in channels.items():
             for number, sink in enumerate(channel.sinks):
@@ -185,6 +190,12 @@ class Channels:
             )
             rows.append(ChannelRow(id=key, agents=channel.agents, sinks=sinks))
         return tuple(rows)
+
+    def read_link(self, token: str) -> tuple[str, str] | None:
+        """The question of a link, and who is recorded if it decides; None if no sink of now has such a link."""
+        if self._links is None or not self._link_base:
+            return None
+        return self._links.verify(token, {sink.reader(key) for key, sink in self._queues})
 
     def send(self, channel_id: str, notice: Notice, *, owner: str = OPERATOR) -> None:
         """Queue a notice for every sink of the channel, without waiting.
@@ -356,12 +367,19 @@ class Channels:
         return await self._save(item.ended)
 
     async def _tell(self, queue: _Queue, notice: Notice, *, retried: bool) -> SinkResult:
-        """Deliver one notice. Never raises for a bad sink."""
+        """Deliver one notice, with a link that answers an open question. Never raises for a bad sink."""
+        link = ""
+        if self._links and self._link_base and notice.kind == "question" and notice.command and not notice.link:
+            reader = queue.sink.reader(queue.channel_id)
+            link = self._links.link(self._link_base, notice.facts["questionId"], reader)
+            notice = replace(notice, link=link)
         try:
             attempts, reason = await self._deliver(queue.sink, queue.channel_id, notice, retried=retried)
         except Exception as error:  # whatever a sink makes of a notice is its own trouble and nobody else's
             log.exception("a notice for channel %s was lost", queue.channel_id)
             attempts, reason = 1, type(error).__name__
+        if link:  # a program may have repeated it
+            reason = without_link(reason, link)
         return SinkResult(sink=queue.sink.shown, attempts=attempts, reason=one_line(reason, REASON_CHARS_MAX))
 
     async def _deliver(self, sink: Destination, channel_id: str, notice: Notice, *, retried: bool) -> tuple[int, str]:

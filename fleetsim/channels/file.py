@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from fleetsim.api.bodies import Person
 from fleetsim.channels.channel import COMMAND_S, Channel, Destination, SinkKind
 from fleetsim.model.errors import BlockedAddress, ConfigError
 from fleetsim.runtime.address import is_public, parse_address, parse_webhook_url
@@ -31,7 +33,13 @@ class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, use_attribute_docstrings=True)
 
 
-class LogSinkFile(_File):
+class _SinkFile(_File):
+    person: Person | None = None
+    """The one person who reads there. A decision by the link in a question's notice is recorded in this name, else in
+    the channel's."""
+
+
+class LogSinkFile(_SinkFile):
     """Into the hub's log."""
 
     kind: Literal["log"]
@@ -41,7 +49,7 @@ class LogSinkFile(_File):
         return Destination(kind=SinkKind.LOG)
 
 
-class _UrlFile(_File):
+class _UrlFile(_SinkFile):
     url: _Url
     """Where to; ${VAR} is filled in. The hub never shows it, because anyone who knows it can write there."""
     internal: bool = False
@@ -71,7 +79,7 @@ class WebhookSinkFile(_UrlFile):
         return Destination(kind=SinkKind.WEBHOOK, url=self.url, internal=self.internal, secret=secret)
 
 
-class CommandSinkFile(_File):
+class CommandSinkFile(_SinkFile):
     """A program of this machine, with the notice on its standard input."""
 
     kind: Literal["command"]
@@ -86,7 +94,7 @@ class CommandSinkFile(_File):
         return Destination(kind=SinkKind.COMMAND, argv=tuple(self.argv), timeout_s=self.timeout_ms / 1000)
 
 
-class DesktopSinkFile(_File):
+class DesktopSinkFile(_SinkFile):
     """A notification on the screen of the machine that runs the hub."""
 
     kind: Literal["desktop"]
@@ -111,7 +119,7 @@ class ChannelFile(_File):
 
     def channel(self, channel_id: str, env: Mapping[str, str]) -> Channel:
         """The channel as it is used. Raises what ``problems_of`` would have found."""
-        sinks = tuple(dict.fromkeys(sink.sink(env) for sink in self.sinks))
+        sinks = tuple(dict.fromkeys(replace(sink.sink(env), person=sink.person or "") for sink in self.sinks))
         return Channel(channel_id=channel_id, sinks=sinks, agents=tuple(self.agents))
 
 

@@ -50,7 +50,8 @@ class NoticeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """``kind`` is a word for programs. ``command`` is ours, to be copied; ``link`` the operator's; ``facts`` are JSON.
+    """``kind`` is a word for programs. ``command`` is ours, to be copied; ``facts`` are JSON. ``link`` is the
+    operator's own; a link that answers a question is added when the notice is sent.
 
     ``correlation_id`` is the id of the request or run it is about.
     """
@@ -81,13 +82,14 @@ def plain(notice: Notice) -> str:
 
 
 def log_line(notice: Notice) -> str:
+    """One line, without the link: a log has more readers than a channel."""
     texts = (_headline(notice), one_line(_text(notice), _LOG_CHARS), notice.command)
     return " | ".join(filter(None, texts))
 
 
 def desktop_texts(notice: Notice) -> tuple[str, str]:
     """Title and text of a notification."""
-    blocks = (one_line(_text(notice), _DESKTOP_CHARS), notice.command)
+    blocks = (one_line(_text(notice), _DESKTOP_CHARS), notice.command, notice.link)
     return one_line(_headline(notice), _TITLE_CHARS), "\n".join(filter(None, blocks))
 
 

@@ -108,6 +108,8 @@ async def _examine(common: CommonOptions, offline: bool) -> list[Finding]:
     hub = await _hub(common, words)
     config = await _fleet(common, findings, words)
     findings += hub
+    if config is not None:
+        findings += _links(config)
     if config is not None and not offline:
         turns = asyncio.Semaphore(_AGENTS_AT_ONCE)
         entries = [entry for entry in config.agents if entry.enabled]
@@ -116,6 +118,19 @@ async def _examine(common: CommonOptions, offline: bool) -> list[Finding]:
             findings += found
         findings += _shared_skills(offers)
     return findings
+
+
+def _links(config: FleetConfig) -> Iterator[Finding]:
+    """Whether the notices of questions have a link that answers."""
+    from fleetsim.runtime.address import private_reason
+
+    settings = config.settings
+    if settings.question_channels and not settings.question_link:
+        if reason := private_reason(settings.base_url or ""):
+            text = f"notices of questions have no link that answers them, because fleet.base_url {reason}"
+            yield Finding("links", WARNING, text, "set it to the hub's public https address, or set question_link")
+        else:
+            yield Finding("links", OK, f"notices of questions have a link that answers them, at {config.link_base}")
 
 
 def _shared_skills(offers: dict[str, list[str]]) -> Iterator[Finding]:

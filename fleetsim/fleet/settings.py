@@ -21,6 +21,7 @@ from fleetsim.ledger.interface import LedgerLimits
 from fleetsim.model.work import ALL
 from fleetsim.request import track
 from fleetsim.request.track import BUILT_IN, Rates, Rules
+from fleetsim.runtime.address import private_reason
 from fleetsim.runtime.explain import DECLARED, Pattern, Span
 from fleetsim.runtime.ports import SYSTEM_CA, Proxy, TlsFiles, WayOut
 from fleetsim.runtime.proxy import check_proxy
@@ -341,7 +342,8 @@ class FleetSettings:
     question_channels: ChannelIds = ()
     """Channels on which the hub notifies people of questions."""
     question_link: Annotated[str, Field(max_length=500)] = ""
-    """A link in these notices, to where people answer; {questionId} and {correlationId} are filled in."""
+    """A link in these notices, to where people answer; {questionId} and {correlationId} are filled in. Without it a
+    public base_url gives each notice a link that answers its question."""
     connect_s: Annotated[float, Field(gt=0, le=600, strict=True)] = 3.0
     """The longest time to connect to an agent."""
     call_s: Annotated[float, Field(gt=0, le=600, strict=True)] = _RULES.call_s
@@ -363,7 +365,7 @@ class FleetSettings:
     skill_limits_s: Annotated[Mapping[str, Seconds], Field(max_length=500)] = field(default_factory=dict)
     """How long a request of a skill may take in all: {skill: seconds}."""
     base_url: str | None = None
-    """Where agents elsewhere reach the hub's webhooks."""
+    """Where agents elsewhere reach the hub's webhooks; if it is public and https, people answer questions there."""
     internal_base_url: str | None = None
     """Where agents on single-label host names do."""
     proxy: ProxySetting | None = None
@@ -398,6 +400,12 @@ class FleetConfig:
     def enabled(self) -> tuple[AgentEntry, ...]:
         """The agents that take work, in file order."""
         return tuple(entry for entry in self.agents if entry.enabled)
+
+    @property
+    def link_base(self) -> str:
+        """The address before links that answer questions; "" without such links."""
+        url = "" if self.settings.question_link else self.settings.base_url or ""
+        return "" if private_reason(url) else url.rstrip("/")
 
     @property
     def way(self) -> WayOut:

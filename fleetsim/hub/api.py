@@ -31,6 +31,7 @@ from fleetsim.events.wire import to_wire
 from fleetsim.health.fleet_health import WINDOW_MAX, WINDOW_MIN, window_start
 from fleetsim.health.outcome_stats import WINDOW
 from fleetsim.hub.agents import DIRECTIONS, FOUND_MAX, SkillQuery, find_skills
+from fleetsim.hub.answer_page import AnswerPages
 from fleetsim.hub.current import CurrentState, in_turns, open_page
 from fleetsim.hub.endpoints import ENDPOINTS, Who
 from fleetsim.hub.http import (
@@ -95,6 +96,7 @@ class Api:
             CeremonyApi(hub, self._ownership),
             WorkstaceanApi(hub, self._ownership),
             MetricsEndpoint(hub),
+            AnswerPages(hub),
             hub.a2a,
         )
 

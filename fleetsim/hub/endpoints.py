@@ -34,21 +34,23 @@ from fleetsim.api.bodies import (
 )
 from fleetsim.api.health import HealthSnapshot
 from fleetsim.caller.webhooks import CALLBACK_PATH
+from fleetsim.channels.links import ANSWER_PATH
 from fleetsim.hub.keys import Principal
 
 
 class Who(StrEnum):
-    """The credential that an endpoint requires. The hub's own key opens all of them except the webhooks."""
+    """The credential that an endpoint requires. The hub's own key opens all of them except webhooks and links."""
 
     ANYONE = "anyone"
     TOKEN = "the token of its task"
+    LINK = "the link of its notice"
     AGENT = "agent"
     ADMIN = "admin"
 
 
 class ResponseMode(StrEnum):
     """The form of a success: in the envelope of the API, bare, as server-sent events, as JSON-RPC, as A2A has it over
-    HTTP+JSON, or as text for Prometheus.
+    HTTP+JSON, as text for Prometheus, or as a page for a person.
     """
 
     ENVELOPE = "envelope"
@@ -57,6 +59,7 @@ class ResponseMode(StrEnum):
     JSON_RPC = "json-rpc"
     HTTP_JSON = "http+json"
     FIGURES = "figures"
+    PAGE = "page"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ _get, _post = partial(Endpoint, "GET"), partial(Endpoint, "POST", role=AccessRol
 _on_own = partial(_post, who=Who.AGENT, own="its own requests", statuses=(202,))
 _decide = partial(Endpoint, "POST", who=Who.ADMIN, role=AccessRole.ANSWERER, statuses=(202,))
 
-A2A_PATH = "/a2a"
+A2A_PATH, _LINK = "/a2a", ANSWER_PATH + "{token:path}"
 _LIMIT = ("limit", "the largest number of rows")
 _WINDOW = ("window", "seconds, from 60 to 604800; a day without it")
 _WAIT = ("wait", "seconds to wait for its outcome or question, at most 60")
@@ -397,6 +400,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         )
         for method in ("GET", "POST", "DELETE")
     ),
+    _get(_LINK, "answer_page", Who.LINK, "shows a question to the holder of its link", shape=ResponseMode.PAGE),
+    _post(_LINK, "answer_form", Who.LINK, "answers, rejects or vetoes, once", shape=ResponseMode.PAGE),
     _post(
         CALLBACK_PATH + "{taskId:path}",
         "callback",

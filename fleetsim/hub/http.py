@@ -67,6 +67,7 @@ _bodies = BodyReader(bytes_max=BODY_BYTES_MAX, seconds=BODY_S)
 
 _PRINCIPAL, _ACTED = "fleetsim.principal", "fleetsim.acted"
 
+_WITHOUT_KEY = frozenset({Who.TOKEN, Who.LINK})
 _PROBES = frozenset({"/health", "/healthz", "/readyz"})
 _CHEAP_S_MAX = 0.005
 """The most that a request without a key is charged for its handler: others work while ``/readyz`` waits."""
@@ -234,9 +235,9 @@ class ApiGuard:
             return
         scope["path_params"] = path_params(endpoint, scope["path"])
         handle = self._handlers[endpoint.method, endpoint.path]
-        if endpoint.who in {Who.ANYONE, Who.TOKEN}:
+        if endpoint.who in {Who.ANYONE, *_WITHOUT_KEY}:
             response = await handle(Request(scope, receive, send))
-            if endpoint.who is Who.ANYONE or response.status_code >= 400:
+            if endpoint.who is not Who.TOKEN or response.status_code >= 400:
                 work_s = head_s + min(work.since_s(began), _CHEAP_S_MAX)
                 probe = endpoint.path in _PROBES
                 await self._pause(scope, work_s, PROBE_PAUSE_S_MAX if probe else REFUSAL_PAUSE_S_MAX)
@@ -301,7 +302,7 @@ class ApiGuard:
             return endpoint
         if not hub.running:
             raise Refusal(503, "NOT_ACCEPTING", "the hub is starting or closing", hint="try again in a moment")
-        if endpoint is not None and endpoint.who is Who.TOKEN:
+        if endpoint is not None and endpoint.who in _WITHOUT_KEY:
             return endpoint
         judge_origin(headers, hosts)
         principal = hub.keyring.principal(headers)

@@ -29,6 +29,7 @@ from fleetsim.ceremonies.folder import CeremonyFolder, CeremonyStore
 from fleetsim.ceremonies.scheduler import Scheduler
 from fleetsim.channels.alert_monitor import AlertMonitor
 from fleetsim.channels.delivery import Channels, Notifier
+from fleetsim.channels.links import AnswerLinks
 from fleetsim.client import AgentClient
 from fleetsim.client.wire_log import WireLog
 from fleetsim.events.fleet import (
@@ -136,7 +137,10 @@ class Hub:
         settings = config.settings
         shared_events = SharedEventLog(runtime.clock) if isinstance(ledger, SharedLedger) else None
         self.events = shared_events or EventLog(runtime.clock)
-        self.channels = Channels(runtime, self.events, config.channels, config.way, ledger)
+        links = AnswerLinks(keys.callback, current=keys.epoch)
+        self.channels = Channels(
+            runtime, self.events, config.channels, config.way, ledger, links=links, link_base=config.link_base
+        )
         self.wire = WireLog(runtime.clock)
         self.broker = CardBroker(
             runtime, config, self.events, ledger=ledger, client_factory=client_factory, wire=self.wire
@@ -443,7 +447,7 @@ class Hub:
                 self.tracker.push_watch.forget(entry.name)
         self.broker.apply(config)
         self.limiter.apply(config.settings)
-        self.channels.apply(config.channels, config.way)
+        self.channels.apply(config.channels, config.way, config.link_base)
         self.tracker.rules = _rules_of(config.settings)
         self.dispatcher.cooldowns_s, self.dispatcher.policies = config.settings.cooldowns_s, config.policies
 

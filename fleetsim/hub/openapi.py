@@ -55,12 +55,12 @@ def _results() -> tuple[dict[str, Any], dict[str, Any]]:
 
 @cache
 def document() -> dict[str, Any]:
-    """The whole document, cached: do not change it."""
+    """The whole document, cached: do not change it. Pages for people are no part of the API."""
     _, models = models_json_schema(
         [(body, "validation") for body in bodies()], ref_template="#/components/schemas/{model}"
     )
     paths: dict[str, dict[str, Any]] = {}
-    for endpoint in ENDPOINTS:
+    for endpoint in (row for row in ENDPOINTS if row.shape is not ResponseMode.PAGE):
         paths.setdefault(endpoint.path.replace(":path}", "}"), {})[endpoint.method.lower()] = _operation(endpoint)
     return {
         "openapi": "3.1.0",

@@ -114,10 +114,15 @@ pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#8881;padding:.75rem;
 """
 
 
-def html_page(title: str, style: str, body: Iterable[str]) -> str:
-    """A page that stands for itself: no script, no file beside it, nothing fetched. ``body`` is lines of HTML."""
+def page_policy(style: str, *, form_action: str = "'none'") -> str:
+    """The Content-Security-Policy of ``html_page``; a form needs ``form_action``."""
     digest = base64.b64encode(hashlib.sha256((STYLE + style).encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action {form_action}"
+
+
+def html_page(title: str, style: str, body: Iterable[str], *, form_action: str = "'none'") -> str:
+    """A page that stands for itself: no script, no file beside it, nothing fetched. ``body`` is lines of HTML."""
+    policy = page_policy(style, form_action=form_action)
     head = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',

@@ -54,7 +54,7 @@ def escape(json_text: str) -> str:
 
 
 def html_text(text: str) -> str:
-    """Neutralise, and escape for HTML and its quoted attributes."""
+    """Neutralise (at most 65,536 characters), and escape for HTML and its quoted attributes."""
     return _html_escape(neutralise(text))
 
 

@@ -85,6 +85,22 @@ def on_this_machine(url: str) -> bool:
     return host in LOOPBACK_NAMES or (address is not None and any(address in network for network in _LOOPBACK))
 
 
+_LOCAL_NAMES = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".invalid")
+
+
+def private_reason(url: str) -> str:
+    """Why people elsewhere cannot open this address of ours, or only in the clear; "" if they can. Looks no name up."""
+    if not url:
+        return "is not set"
+    parts = urlsplit(url)
+    host = fold_host(parts.hostname or "")
+    if parts.scheme != "https":
+        return "is not https"
+    if (address := parse_address(host)) is not None:
+        return "" if is_public(address) else "is not a public address"
+    return "names a host of this network alone" if "." not in host or host.endswith(_LOCAL_NAMES) else ""
+
+
 @lru_cache(1_024)
 def is_public(address: Address) -> bool:
     """Whether our own table holds the address to be on the open internet."""

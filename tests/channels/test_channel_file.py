@@ -43,7 +43,7 @@ def test_every_kind_of_sink_is_read_with_all_its_keys() -> None:
         "kind: slack, url: 'http://127.0.0.1:8065/hooks/x', internal: true",
         f"kind: webhook, url: '{URL}', secretEnv: OPS_HOOK",
         "kind: command, argv: [/usr/bin/page, --now], timeoutMs: 1500",
-        "kind: desktop",
+        "kind: desktop, person: ann@ops",
         OPS_HOOK=f" {SECRET}\n",
     )
     assert found == (
@@ -52,7 +52,7 @@ def test_every_kind_of_sink_is_read_with_all_its_keys() -> None:
         Destination(kind=SinkKind.SLACK, url="http://127.0.0.1:8065/hooks/x", internal=True),
         Destination(kind=SinkKind.WEBHOOK, url=URL, secret=b"s" * 32),
         Destination(kind=SinkKind.COMMAND, argv=("/usr/bin/page", "--now"), timeout_s=1.5),
-        Destination(kind=SinkKind.DESKTOP),
+        Destination(kind=SinkKind.DESKTOP, person="ann@ops"),
     )
 
 

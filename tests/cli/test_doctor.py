@@ -44,7 +44,16 @@ async def test_a_healthy_fleet_has_no_failure_and_an_unreachable_agent_is_one(sh
     assert (code, state_of(checks, "agent gone"), state_of(checks, "agent scout")) == (1, ["failure"], ["ok"])
     code, checks = await asyncio.to_thread(examined, shell, "--offline")
     assert code == 0
-    assert "agent gone" not in checks
+    assert checks.keys().isdisjoint({"agent gone", "links"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "state"), [("base_url: 'http://10.0.0.7:3000'", "warning"), ("base_url: 'https://hub.example'", "ok")]
+)
+def test_notices_without_a_link_that_answers_are_a_warning(shell: Shell, settings: str, state: str) -> None:
+    fleet = f"fleet: {{question_channels: [ops], {settings}}}\nchannels: {{ops: {{sinks: [{{kind: log}}]}}}}\n"
+    (shell.home / "agents.yaml").write_text(f"agents: []\n{fleet}")
+    assert state_of(examined(shell, "--offline")[1], "links") == [state]
 
 
 async def test_a_skill_of_several_agents_is_one_warning(shell: Shell) -> None:

@@ -11,6 +11,7 @@ import click
 import pytest
 import yaml
 
+from fleetsim.channels.links import ANSWER_PATH
 from fleetsim.cli.up import up
 from fleetsim.hub.endpoints import A2A_PATH, ENDPOINTS
 from fleetsim.hub.http import WAIT_S_MAX
@@ -85,6 +86,7 @@ def test_the_proxy_uses_endpoints_and_limits_of_the_hub() -> None:
 def test_nginx_uses_the_address_and_the_limits_of_the_hub() -> None:
     text = (TOP / "deploy/nginx.conf").read_text()
     assert f"location ~ ^{A2A_PATH}(/|$)" in text
+    assert re.search(rf"location \^~ {ANSWER_PATH} {{\n +access_log off;", text), "the path is a secret"
     (silent_s,) = {int(seconds) for seconds in re.findall(r"proxy_read_timeout (\d+)s;", text)}
     assert silent_s > max(KEEPALIVE_S, WAIT_S_MAX)
 

@@ -54,8 +54,9 @@ def test_the_document_has_every_endpoint_with_its_body() -> None:
         for path, methods in document()["paths"].items()
         for method, told in methods.items()
     }
-    assert set(found) == {(endpoint.method, endpoint.path.replace(":path}", "}")) for endpoint in ENDPOINTS}
-    for endpoint in ENDPOINTS:
+    operations = [endpoint for endpoint in ENDPOINTS if endpoint.who is not Who.LINK]
+    assert set(found) == {(endpoint.method, endpoint.path.replace(":path}", "}")) for endpoint in operations}
+    for endpoint in operations:
         told = found[endpoint.method, endpoint.path.replace(":path}", "}")]
         assert ("requestBody" in told) == (endpoint.body is not None)
         assert set(told["responses"]) == {*map(str, endpoint.statuses), "default"}

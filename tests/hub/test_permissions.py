@@ -75,10 +75,12 @@ async def test_a_route_without_a_row_cannot_be_reached_with_any_key() -> None:
 
 def opens(key: str, endpoint: Endpoint) -> bool:
     """Whether a row of the table allows the holder of this key."""
-    if key in ROLES:
-        return endpoint.who is not Who.TOKEN and (endpoint.who is Who.ANYONE or ROLES[key].includes(endpoint.role))
     who = endpoint.who
-    return {Who.ANYONE: True, Who.TOKEN: False, Who.AGENT: key in {KEY, QUINN, AVA}, Who.ADMIN: key == KEY}[who]
+    if who in {Who.TOKEN, Who.LINK}:
+        return False
+    if key in ROLES:
+        return who is Who.ANYONE or ROLES[key].includes(endpoint.role)
+    return {Who.ANYONE: True, Who.AGENT: key in {KEY, QUINN, AVA}, Who.ADMIN: key == KEY}[who]
 
 
 def test_a_person_changes_nothing_with_a_get_and_each_change_has_a_name_in_the_audit() -> None:
@@ -103,7 +105,8 @@ async def test_each_key_opens_exactly_the_endpoints_of_its_rows(endpoint: Endpoi
                 assert "nothing at this address" not in said
             else:
                 unknown = key not in {QUINN, AVA, KEY, *ROLES} or endpoint.who is Who.TOKEN
-                assert status == (401 if unknown else 403), f"{key}: {said}"
+                refused = 404 if endpoint.who is Who.LINK else 401 if unknown else 403
+                assert status == refused, f"{key}: {said}"
                 told = [event.topic for event in t.hub.events.recent(after_seq=before)]
                 assert told == (["agent.push.rejected"] if endpoint.who is Who.TOKEN else [])
 

@@ -13,7 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetsim.model.errors import BlockedAddress, ConfigError
-from fleetsim.runtime.address import AddressPolicy, AllowEntry, blocked, parse_address, parse_webhook_url
+from fleetsim.runtime.address import (
+    AddressPolicy,
+    AllowEntry,
+    blocked,
+    parse_address,
+    parse_webhook_url,
+    private_reason,
+)
 from tests.runtime.addresses import ALLOWED, DENIED, RANGES_V4, RANGES_V6
 
 
@@ -86,6 +93,28 @@ def test_a_refusal_does_not_reveal_the_resolved_address() -> None:
     with pytest.raises(BlockedAddress) as caught:
         AddressPolicy().require("intranet.example", 443, ("10.1.2.3",))
     assert "10.1.2.3" not in f"{caught.value} {caught.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("url", "public"),
+    [
+        ("https://hub.example", True),
+        ("https://HUB.example.:8443/fleet", True),
+        ("https://93.184.216.34", True),
+        ("https://[2606:2800:220:1::1]", True),
+        ("http://hub.example", False),
+        ("https://localhost:3000", False),
+        ("https://hub", False),
+        ("https://hub.local", False),
+        ("https://hub.internal.", False),
+        ("https://192.168.1.7", False),
+        ("https://[::1]:3000", False),
+        ("https://[::ffff:10.0.0.1]", False),
+        ("", False),
+    ],
+)
+def test_an_address_of_ours_is_public_if_people_elsewhere_can_open_it_by_https(url: str, public: bool) -> None:
+    assert (private_reason(url) == "") is public
 
 
 def test_own_listeners_are_refused_at_a_public_address() -> None:
