@@ -269,9 +269,8 @@ def _bad_policies(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigErr
     names = [agent.name for agent in file.agents]
     for at, index, skill in ((at, *one) for at, agent in enumerate(file.agents) for one in enumerate(agent.skills)):
         path: Path = ("agents", at, "skills", index)
-        if skill.retry is not None and not skill.idempotent and set(skill.retry.on) - {"undeliverable"}:
-            message = "after unknown and failed the agent may have done the work already"
-            yield written.error((*path, "retry", "on"), message, hint="add idempotent: true if it may do it twice")
+        if skill.problem:
+            yield written.error((*path, "retry", "on"), skill.problem)
         for place, name in enumerate(skill.fallback):
             if name not in names or name == names[at] or name in skill.fallback[:place]:
                 near = did_you_mean(name, [one for one in names if one != names[at]])

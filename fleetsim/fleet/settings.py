@@ -109,6 +109,12 @@ class SkillEntry:
     fallback: Annotated[tuple[_Text, ...], Field(max_length=10)] = ()
     """The agents that get a request which this agent did not accept, one after another."""
 
+    @property
+    def problem(self) -> str:
+        """Why the policy is refused: it sends work again that may have run, without the declaration. Else empty."""
+        sure = self.idempotent or self.retry is None or {*self.retry.on} == {"undeliverable"}
+        return "" if sure else "the agent may have done the work already: this needs idempotent: true"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyEntry:

@@ -39,11 +39,12 @@ class RunEvent(Event, frozen=True, kw_only=True):
 
 
 class RecordedAgent(Struct, frozen=True, kw_only=True):
-    """An agent of the run."""
+    """An agent of the run. ``idempotent`` are the skills that are declared so."""
 
     agent: str
     skills: tuple[str, ...]
     dialect: str = ""
+    idempotent: tuple[str, ...] = ()
 
 
 class ScenarioStarted(RunEvent, frozen=True, kw_only=True):

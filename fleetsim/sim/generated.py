@@ -84,6 +84,14 @@ def generated(seed: int) -> tuple[bytes, dict[str, bytes]]:
         values["traffic"][0] |= {"rate": f"{2 * 3_600 / duration_s:.3g}/h", **at_once}
         slow = {"at": "0s", "lasts": in_words(duration_s), "amount": crowd.choice((0.5, 1, 3, 5))}
         values.setdefault("weather", []).append({"fault": "slow-disk", **slow})
+    policies = Random(f"{seed}/{ANY}/policies")  # apart, so that the rest is that of a fleet without policies
+    for name, skill in ((name, skill) for name, agent in fleet.items() for skill in agent["skills"].values()):
+        if policies.random() < 0.2:
+            on = policies.choice((["undeliverable"], ["unknown", "failed"], ["undeliverable", "failed"]))
+            waits = policies.choice((["1s"], ["30s", "5m"]))
+            skill |= {"retry": {"attempts": policies.choice((1, 3)), "on": on, "waits": waits}, "idempotent": True}
+        if policies.random() < 0.2:
+            skill |= {"fallback": [other for other in fleet if other != name]}
     several = Random(f"{seed}/{ANY}/hubs")  # apart, so that the rest is that of one hub
     if (hubs := several.choice((1, 1, 1, 2, 3))) > 1:
         values["hubs"] = hubs

@@ -332,6 +332,16 @@ def _one_task(run: Run) -> Iterator[Violation | None]:
         yield None if len(mine) == 1 or not cid else broken(mine[1], f"{len(mine)} tasks were begun for it")
 
 
+@invariant("I-34", "work that an agent has begun is sent again only if its skill is declared idempotent")
+def _repeats_declared(run: Run) -> Iterator[Violation | None]:
+    declared = {(row.agent, skill) for row in run.started.agents for skill in row.idempotent}
+    begun = {task.correlation_id: task.agent for task in tasks_of(run)}
+    for end in (end for request in run.requests.values() for end in request.decided):
+        old, skill = (end.outcome.retry_of, end.outcome.skill) if end.outcome is not None else (None, "")
+        fine = old not in begun or (begun[old], skill) in declared
+        yield None if fine else broken(end, f"{old} was sent again, on which {begun[old]} had worked")
+
+
 @invariant("I-30", "nothing blocks the loop, and a deadline that passes in a stall ends no request at once")
 def _not_held_up(run: Run) -> Iterator[Violation | None]:
     """On virtual time work takes no time, so only a trouble can block the loop."""

@@ -81,7 +81,12 @@ class Recorder(RecordingWriter):
             start=scenario.start.isoformat(),
             duration_s=scenario.duration,
             agents=[
-                {"agent": name, "skills": list(agent.skills), "dialect": agent.dialect}
+                {
+                    "agent": name,
+                    "skills": list(agent.skills),
+                    "dialect": agent.dialect,
+                    "idempotent": [skill for skill, behaviour in agent.skills.items() if behaviour.idempotent],
+                }
                 for name, agent in scenario.agents
             ],
             replicas={run: name for name in scenario.fleet for run in scenario.replicas_of(name) if run != name},

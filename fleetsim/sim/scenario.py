@@ -6,7 +6,7 @@ with fleetsim. ``simulation`` and ``live`` play them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from os.path import relpath
 from pathlib import Path
@@ -20,7 +20,7 @@ from fleetsim.ceremonies.folder import PROJECTS, SUFFIXES
 from fleetsim.ceremony.written import value_text
 from fleetsim.client.http import AgentUrl
 from fleetsim.fleet.auth import Auth
-from fleetsim.fleet.settings import NAME, FleetSettings, Wire
+from fleetsim.fleet.settings import NAME, FleetSettings, RetryPolicy, SkillEntry, Wire
 from fleetsim.health.figures import Expected
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.spans import in_words
@@ -69,6 +69,12 @@ class SkillBehaviour(BaseModel):
     """The confidence of the agent, from 0 to 1; not reported unless given."""
     fails_with: _Text = "it did not work out"
     """The reason it gives when it fails."""
+    idempotent: bool = False
+    """Whether agents.yaml declares that the agent may do a request twice."""
+    retry: RetryPolicy | None = None
+    """How the hub sends requests again: the key of agents.yaml."""
+    fallback: Annotated[list[_Name], Field(max_length=10)] = []
+    """The agents that get a request which this one did not accept: the key of agents.yaml."""
 
 
 class SimulatedAgent(BaseModel):
@@ -96,6 +102,19 @@ class SimulatedAgent(BaseModel):
     """The environment variable whose value the real agent is sent as X-API-Key: its name, never the key itself."""
     auth: Auth | None = None
     """The credential for the real agent; overrides apiKeyEnv."""
+
+    def entries(self, replicas_of: Callable[[str], tuple[str, ...]]) -> tuple[SkillEntry, ...]:
+        """The skills that agents.yaml has to name for the hub's policy. ``replicas_of`` names the agents of the run."""
+        return tuple(
+            SkillEntry(
+                name=name,
+                idempotent=skill.idempotent,
+                retry=skill.retry,
+                fallback=tuple(other for named in skill.fallback for other in replicas_of(named)),
+            )
+            for name, skill in self.skills.items()
+            if skill.idempotent or skill.retry is not None or skill.fallback
+        )
 
     @property
     def wire(self) -> str | None:
@@ -268,6 +287,12 @@ def _problems(scenario: Scenario, written: YamlDocument) -> Iterator[ConfigError
 
     for name, agent in scenario.fleet.items():
         yield from _real_agent(written, ("fleet", name), agent)
+        for entry in agent.entries(lambda name: (name,)):
+            path = ("fleet", name, "skills", entry.name)
+            if entry.problem:
+                yield written.error((*path, "retry", "on"), entry.problem)
+            for at, other in enumerate(entry.fallback):
+                yield from named((*path, "fallback", at), other)
     if len(names) > AGENTS_MAX:
         yield written.error(("fleet",), f"more than {AGENTS_MAX} agents with their replicas")
     for at, traffic in enumerate(scenario.traffic):

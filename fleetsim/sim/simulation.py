@@ -265,7 +265,13 @@ class Simulation(ScenarioRun):
 
     def _build_hub(self, process: HubProcess, ledger: Ledger) -> tuple[Hub, Work, Work]:
         entries = tuple(
-            AgentEntry(name=name, url=f"{origin_of(name)}/a2a", auth=self.keys.entry(name), dialect=agent.wire)
+            AgentEntry(
+                name=name,
+                url=f"{origin_of(name)}/a2a",
+                auth=self.keys.entry(name),
+                dialect=agent.wire,
+                skills=agent.entries(self.scenario.replicas_of),
+            )
             for name, agent in self.agents.items()
         )
         entries += tuple(entry for entry in self._entries if not entry.enabled)
