@@ -65,6 +65,19 @@ class KeyIdentity(HubAnswer, frozen=True, kw_only=True):
     last_seq: int
 
 
+class ActionRow(HubAnswer, frozen=True, kw_only=True):
+    """What a person, or a holder of the hub's own key, did to an ``object``: the id or name of a request, a question, a
+    ceremony, an agent or a channel."""
+
+    at: Moment
+    by: str
+    role: str
+    action: str
+    object: str
+    detail: str
+    correlation_id: str | None
+
+
 class KnownId(HubAnswer, frozen=True, kw_only=True):
     """A match for an id in the ledger, and its request.
 

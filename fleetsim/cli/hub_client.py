@@ -22,7 +22,10 @@ _BEGIN = "write agents.yaml with `fleetsim init URL`, then start one with `fleet
 
 
 def find_hub(common: CommonOptions) -> HubAddress | None:
-    """The hub running on this machine for this state directory, if there is one; else a demo's, if one runs."""
+    """The hub of ``--hub``; without it the hub running on this machine for this state directory, if there is one; else
+    a demo's, if one runs."""
+    if common.hub is not None:
+        return HubAddress(url=common.hub, pid=0, api_key=None, proof=None)
     state = StateDir(state_path(os.environ, common.state))
     return state.find() or state.find_demo()
 

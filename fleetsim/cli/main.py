@@ -57,6 +57,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "card": ("fleetsim.cli.card:card", "Read, compare and lock the cards of agents."),
     "mcp": ("fleetsim.cli.mcp:mcp", "Give an agent the fleet as MCP tools."),
     "events": ("fleetsim.cli.health:events", "Follow the events of the hub."),
+    "audit": ("fleetsim.cli.audit:audit", "List who did what at the hub."),
     "record": ("fleetsim.cli.record:record", "Record the events of the hub in a file."),
     "agent": ("fleetsim.cli.agent:agent", "Run the reference agent."),
     "check": ("fleetsim.check.cli.check:check", "Test an agent against the checklist."),
@@ -68,7 +69,7 @@ VERBS: dict[str, tuple[str, str]] = {
 }
 
 
-_WITH_VALUE = frozenset({"-o", "--output", "--config", "--state"})
+_WITH_VALUE = frozenset({"-o", "--output", "--config", "--state", "--hub"})
 _FLAGS = frozenset({"-q", "--quiet", "--ascii", "--debug"})
 
 
@@ -79,6 +80,7 @@ class CommonOptions:
     output: str = "text"
     config: Path | None = None
     state: Path | None = None
+    hub: str | None = None
     quiet: bool = False
     ascii: bool = False
 
@@ -89,8 +91,8 @@ class CommonOptions:
     @property
     def words(self) -> list[str]:
         """The options that another process of ours needs for the same files and glyphs."""
-        files = (("--config", self.config), ("--state", self.state))
-        return ["--ascii"] * self.ascii + [word for name, path in files if path for word in (name, str(path))]
+        given = (("--config", self.config), ("--state", self.state), ("--hub", self.hub))
+        return ["--ascii"] * self.ascii + [word for name, value in given if value for word in (name, str(value))]
 
     @property
     def agents_yaml(self) -> Path:
@@ -216,12 +218,20 @@ _SETTINGS = {
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="What stdout carries.")
 @click.option("--config", type=click.Path(), help="agents.yaml [default: here, else in the nearest folder above].")
 @click.option("--state", type=click.Path(), help="Where the hub keeps its key and ledger.")
+@click.option("--hub", metavar="URL", help="The hub, if it is elsewhere; your key there is in WORKSTACEAN_API_KEY.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and hints on stderr.")
 @click.option("--ascii", "plain", is_flag=True, help="No glyphs and box drawing.")
 @click.option("--debug", is_flag=True, help="Log everything the hub does, without secrets.")
 @click.pass_context
 def cli(
-    ctx: click.Context, output: str, config: str | None, state: str | None, quiet: bool, plain: bool, debug: bool
+    ctx: click.Context,
+    output: str,
+    config: str | None,
+    state: str | None,
+    hub: str | None,
+    quiet: bool,
+    plain: bool,
+    debug: bool,
 ) -> None:
     """Run, watch and test a fleet of A2A agents.
 
@@ -240,6 +250,7 @@ def cli(
         output=output,
         config=None if config is None else Path(config),
         state=None if state is None else Path(state),
+        hub=hub,
         quiet=quiet,
         ascii=plain,
     )

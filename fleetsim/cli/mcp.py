@@ -22,7 +22,6 @@ from fleetsim.runtime.server import is_loopback
 
 
 @click.command()
-@click.option("--hub", "url", metavar="URL", help=f"The hub.  [default: {URL_VARIABLE}, the one of this machine]")
 @click.option("--key-env", default=KEY_VARIABLE, show_default=True, help="On stdio: the variable with the agent's key.")
 @click.option("--http", is_flag=True, help="Serve streamable HTTP, for clients that each show their own key.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="With --http: the address.")
@@ -34,7 +33,6 @@ from fleetsim.runtime.server import is_loopback
 @click.pass_obj
 def mcp(
     common: CommonOptions,
-    url: str | None,
     key_env: str,
     http: bool,
     host: str,
@@ -56,14 +54,16 @@ def mcp(
       "env": {"WORKSTACEAN_URL": "http://127.0.0.1:3000",
               "WORKSTACEAN_API_KEY": "the agent's key"}}}}
 
-    Use a key of the agent's own, which reaches only that agent's requests and ceremonies. The hub's own key is refused
-    without --admin. With --admin and without a key in the environment, the key of the hub on this machine is used.
+    Use a key of the agent's own, which reaches only that agent's requests and ceremonies. The hub's own key and those
+    of people are refused without --admin. With --admin and without a key in the environment, the key of the hub on this
+    machine is used. The hub is that of --hub, else of WORKSTACEAN_URL, else of this machine.
 
     Over HTTP every client sends its key as Authorization: Bearer or X-API-Key, and acts as that agent:
 
     \b
     fleetsim mcp --http --port 3001     (then: http://127.0.0.1:3001/mcp)
     """
+    url, common.hub = common.hub, None  # the hub of this machine proves its identity, also if its address is given
     if find_spec("mcp") is None:
         raise ConfigError("the MCP package is not installed", hint="pip install 'fleetsim[mcp]'")
     if http and not allow_remote and not is_loopback(host):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from importlib.metadata import version
 
 from msgspec import UNSET
@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from fleetsim.api.answers import Accepted, InboxPage, KeyIdentity, LivenessReport, NamedRequest, TaskPage
+from fleetsim.api.answers import Accepted, ActionRow, InboxPage, KeyIdentity, LivenessReport, NamedRequest, TaskPage
 from fleetsim.api.bodies import AnswerBody, EmptyBody, RequestBody, RetryBody, VetoBody
 from fleetsim.caller.retry import RETRIED_KINDS
 from fleetsim.client.hub_client import CHALLENGE, prove
@@ -60,7 +60,7 @@ from fleetsim.hub.rows import (
     whole_question_row,
     with_content,
 )
-from fleetsim.hub.streams import EventStreams
+from fleetsim.hub.streams import SEQ_MAX, EventStreams
 from fleetsim.hub.workstacean import CeremonyApi, WorkstaceanApi
 from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
@@ -73,7 +73,7 @@ QUERY_CHARS_MAX = 200
 FOUND_DEFAULT = 20
 RETRIES_MAX = 10_000
 """The most outcomes that one preview of retries reads."""
-RETRY_WINDOW_MAX_S = 3_650 * 86_400
+LOOK_BACK_S_MAX = 3_650 * 86_400
 READY_S = 2.0
 """How long a ledger may take for a write until the hub is not ready."""
 
@@ -236,8 +236,7 @@ class Api:
         kinds = query.get("kind", OutcomeKind.UNDELIVERABLE).split(",")
         if wrong := [kind for kind in kinds if kind not in RETRIED_KINDS]:
             raise Refusal(400, "BAD_REQUEST", f"kind: {one_line(wrong[0], 64)} is none of {', '.join(RETRIED_KINDS)}")
-        window = number(request, "window", int(WINDOW.total_seconds()), RETRY_WINDOW_MAX_S)
-        since = hub.runtime.clock.now() - timedelta(seconds=window)
+        since = _since(request, hub.runtime.clock.now())
         ended = await hub.ledger.outcomes(since=since, limit=RETRIES_MAX, kinds=kinds)
         wanted = {name: query[name] for name in ("agent", "skill") if name in query}
         chosen = (one for one in ended if all(getattr(one, name) == value for name, value in wanted.items()))
@@ -273,6 +272,20 @@ class Api:
         limit = number(request, "limit", 200, PAGE_MAX)
         await self._hub.events.settle()
         return answer([to_wire(event) for event in await self._hub.ledger.events(after_seq=after, limit=limit)])
+
+    async def audit(self, request: Request) -> Response:
+        """Who did what, the newest first, up to the moment of the call."""
+        limit, query = number(request, "limit", 200, PAGE_MAX), request.query_params
+        since = _since(request, self._hub.runtime.clock.now())
+        wanted = {key: query[name] for key, name in (("by", "name"), ("action",) * 2, ("object",) * 2) if name in query}
+        await self._hub.events.settle()
+        found: list[ActionRow] = []
+        before = SEQ_MAX
+        while len(found) < limit and (page := await self._hub.ledger.actions(since=since, before_seq=before)):
+            rows = [ActionRow.of(event) for event in page]
+            found += [row for row in rows if all(getattr(row, key) == value for key, value in wanted.items())]
+            before = page[-1].seq
+        return answer(found[:limit])
 
     # ------------------------------------------------------------------ doing
 
@@ -343,6 +356,11 @@ class Api:
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text"
+
+
+def _since(request: Request, now: datetime) -> datetime:
+    """The beginning of ``?window=SECONDS`` that end now; a day without it. Raises Refusal."""
+    return now - timedelta(seconds=number(request, "window", int(WINDOW.total_seconds()), LOOK_BACK_S_MAX))
 
 
 class MetricsEndpoint:

@@ -293,6 +293,17 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         query=(("after", "the number of an event: events after it"), _LIMIT),
     ),
     _get(
+        "/api/audit",
+        "audit",
+        Who.ADMIN,
+        "who did what, the newest first",
+        query=(
+            *((name, f"only of this {name}") for name in ("name", "action", "object")),
+            ("window", "those of the last so many seconds; a day without it"),
+            _LIMIT,
+        ),
+    ),
+    _get(
         "/api/wire",
         "wire",
         Who.ADMIN,
@@ -443,6 +454,7 @@ RESULTS: Mapping[str, Any] = {
     "channels": list[answers.ChannelRow],
     "test_channel": list[answers.SinkResult],
     "journal": list[answers.JournalEvent],
+    "audit": list[answers.ActionRow],
     "wire": list[answers.WireExchange],
     "agent_health": answers.AgentsReport,
     "outcomes": answers.Outcomes,

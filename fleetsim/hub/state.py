@@ -40,15 +40,16 @@ class HubAddress:
     """The announcement of a running hub on this machine; ``demo``: the hub of a demo. ``shared``: its ledger is not
     the file of the state directory, but in a database.
 
-    ``proof`` is the secret with which the hub proves that it wrote the announcement (``client.hub_client.prove``).
+    ``proof`` is the secret with which the hub proves that it wrote the announcement (``client.hub_client.prove``). A
+    hub elsewhere has neither, and its client's key is in the environment.
     """
 
     url: str
     pid: int
     demo: bool = False
     shared: bool = False
-    api_key: str = field(repr=False)
-    proof: str = field(repr=False)
+    api_key: str | None = field(repr=False)
+    proof: str | None = field(repr=False)
 
     def client(self, runtime: Runtime) -> HubClient:
         """A client of this hub; it refuses another program on the same port."""

@@ -128,6 +128,17 @@ def join(body: str, content: str | None) -> RequestRecord:
     return replace(record, request=replace(record.request, text=apart.text, parts=apart.parts))
 
 
+ACTIONS = "@actions"
+
+
+def share_of(topic: str, agent: str | None) -> str:
+    """The share of the journal that an event belongs to: its agent's, "" without one, or ``ACTIONS`` for who did what.
+
+    Actions are kept apart, so that no number of other events pushes them out. No agent can have that name.
+    """
+    return ACTIONS if topic.startswith("audit.") else agent or ""
+
+
 def micros(at: datetime) -> int:
     """Microseconds since 1970 in UTC, exactly. Raises ValueError for a naive date."""
     if at.tzinfo is None:

@@ -155,7 +155,8 @@ class Ledger(Protocol):
     async def append(self, events: Sequence[Event]) -> None:
         """Add to the event journal, which keeps about the newest ``events_max`` rows; all or none.
 
-        An agent that has more than half of them loses its own oldest rows, not those of others.
+        An agent that has more than half of them loses its own oldest rows, not those of others. Actions of people
+        (``actions``) are counted apart.
 
         An outcome event marks its request's outcome as announced. A number used before raises ValueError. In a shared
         ledger, an event with the number 0 gets the next one.
@@ -238,6 +239,12 @@ class Ledger(Protocol):
 
     async def events(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
         """Journal rows after ``after_seq``, oldest first."""
+
+    async def actions(self, *, since: datetime, before_seq: int, limit: int = 1_000) -> tuple[Event, ...]:
+        """Actions of people at or after ``since`` with a number below ``before_seq``: the newest ``limit`` of them.
+
+        The journal keeps about the newest ``events_max`` of them, beside its other events.
+        """
 
     async def last_seq(self) -> int:
         """The highest event number ever appended; 0 for a new ledger."""

@@ -9,6 +9,7 @@ from typing import ClassVar, Protocol, Self
 
 from msgspec.structs import replace
 
+from fleetsim.ledger.bodies import ACTIONS
 from fleetsim.ledger.interface import Ledger, LedgerLimits, StorageListener
 from fleetsim.ledger.records import LedgerBroken
 from fleetsim.model.errors import NotAccepting
@@ -20,7 +21,10 @@ log = logging.getLogger(__name__)
 PRUNE_EVERY = 128
 """Outcomes between two prunings: each then deletes a few times as many rows as were added."""
 
-IN_JOURNAL = "accepted_at >= coalesce((SELECT CASE seq WHEN 1 THEN 0 ELSE at END FROM events ORDER BY seq LIMIT 1), 0)"
+IN_JOURNAL = (
+    "accepted_at >= coalesce((SELECT CASE seq WHEN 1 THEN 0 ELSE at END FROM events"
+    f" WHERE agent <> '{ACTIONS}' ORDER BY seq LIMIT 1), 0)"
+)
 """The condition in SQL for requests that are younger than the journal. While it has its first event, all are: a clock
 that was set back makes no request older.
 """

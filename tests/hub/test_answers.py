@@ -129,7 +129,9 @@ async def call_everything(call: Caller) -> None:
     await call("POST", f"{sweep}/delete")
     await call("POST", "/api/channels/ops/test")
     await call.get("/api/channels", "/api/skills?text=bug&domain=board", "/api/skills?limit=2", "/api/outcomes?limit=2")
-    await call.get("/api/health?window=600", "/api/agent-fleet-health", "/api/whoami", "/api/journal?limit=4")
+    await call.get(
+        "/api/health?window=600", "/api/agent-fleet-health", "/api/whoami", "/api/journal?limit=4", "/api/audit?limit=9"
+    )
     await call.get("/api/retries?kind=failed&agent=quinn&window=600")
     await call("POST", f"/api/tasks/{failed}/retry", {"mayRepeat": True})
 

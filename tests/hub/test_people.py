@@ -203,6 +203,37 @@ async def test_every_change_is_in_the_events_with_its_name_and_role() -> None:
         ]
 
 
+async def test_the_audit_lists_who_did_what_the_newest_first() -> None:
+    async with local_hub(worker(), agent_keys=ENV | PEOPLE_ENV, people=PEOPLE_YAML) as t:
+        first = await asked(t, OLGA, "ponder")
+        await asyncio.sleep(3600)
+        second = await asked(t, OLGA, "ponder")
+        await done(t, OLGA, f"/api/tasks/{second}/cancel")
+        await done(t, KEY, "/api/agents/quinn/refresh")
+
+        async def audit(query: str = "", key: str = VERA) -> list[tuple[str, str, str, str]]:
+            reply = await t.http("GET", f"/api/audit?{query}", key=key)
+            return [
+                tuple(row[name] for name in ("by", "role", "action", "object"))
+                for row in json.loads(reply.body)["data"]
+            ]
+
+        rows = [
+            ("operator", "owner", "refresh-card", "quinn"),
+            ("olga", "operator", "cancel", second),
+            ("olga", "operator", "send", second),
+            ("olga", "operator", "send", first),
+        ]
+        assert await audit() == rows
+        assert await audit("name=olga&limit=1") == rows[1:2]
+        assert await audit("action=send&window=600") == rows[2:3]
+        assert await audit(f"object={second}") == rows[1:3]
+        assert await audit("name=quinn") == []
+        await t.restart()
+        assert await audit() == rows
+        assert (await t.http("GET", "/api/audit", key=QUINN)).status == 403
+
+
 async def test_an_agent_does_not_read_who_did_what() -> None:
     async with local_hub(worker(), agent_keys=ENV | PEOPLE_ENV, people=PEOPLE_YAML) as t:
         cid = await asked(t, QUINN, "ponder")

@@ -275,6 +275,32 @@ async def test_the_journal_keeps_only_the_newest_events(opened: OpenLedger, batc
         assert await ledger.last_seq() == 250
 
 
+async def test_actions_of_people_are_kept_beside_the_newest_events(opened: OpenLedger) -> None:
+    async with opened() as ledger:
+        await ledger.accept([record("c-1")])
+        for first in range(1, 501, 10):
+            acts = [event(first, topic="audit.cancel"), event(first + 1, topic="audit.fire")] if first < 100 else []
+            await ledger.append(acts + [event(n) for n in range(first + len(acts), first + 10)])
+        numbers = [n for first in range(1, 100, 10) for n in (first, first + 1)]
+        kept = [e.seq for e in await ledger.events(limit=1_000)]
+        assert [n for n in kept if n < 100] == numbers
+        assert 100 <= len(kept) - len(numbers) <= 102
+        newest = await ledger.actions(since=at(0), before_seq=2**53, limit=3)
+        assert [(e.seq, e.topic) for e in newest] == [(92, "audit.fire"), (91, "audit.cancel"), (82, "audit.fire")]
+        older = await ledger.actions(since=at(12), before_seq=newest[-1].seq)
+        assert [e.seq for e in older] == [n for n in reversed(numbers) if 12 <= n < 82]
+        assert await ledger.untold_requests() == (), "an action that is kept does not make the journal older"
+
+
+async def test_old_actions_of_people_are_deleted_when_they_are_too_many(opened: OpenLedger) -> None:
+    async with opened() as ledger:
+        for first in range(1, 501, 10):
+            await ledger.append([event(n, topic="audit.fire") for n in range(first, first + 10)])
+        kept = [e.seq for e in await ledger.actions(since=at(0), before_seq=2**53)]
+        assert kept[0] == 500
+        assert 100 <= len(kept) <= 110
+
+
 async def test_an_outcome_is_unannounced_until_its_event_is_in_the_journal(kept: OpenLedger) -> None:
     async with kept() as ledger:
         await ledger.accept([record("c-1"), record("c-2")])

@@ -17,7 +17,7 @@ from fleetsim.api.health import DatabaseState, HubMember
 from fleetsim.events.request import Event, OutcomeDecided
 from fleetsim.events.wire import from_wire
 from fleetsim.health.outcome_stats import OutcomeFacts
-from fleetsim.ledger.bodies import decoder, encode, micros, moment
+from fleetsim.ledger.bodies import ACTIONS, decoder, encode, micros, moment
 from fleetsim.ledger.interface import RECENT_MAX, LedgerLimits, SharedLedger
 from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres import verbs
@@ -310,14 +310,17 @@ class PostgresLedger(StoredLedger, SharedLedger):
             "SELECT body, seq, hub FROM events WHERE seq > $1 ORDER BY seq LIMIT $2", after_seq, limit
         )
         self._seen = max(self._seen, rows[-1][1] if rows else 0)
-        events = [from_wire(body) for body in _decoded(dict[str, Any], rows)]
-        if None in events:
-            raise LedgerDamaged("a row of the journal holds no event")
-        return tuple(
-            (replace(event, seq=seq), hub == self._storage.hub)
-            for event, (_, seq, hub) in zip(events, rows, strict=True)
-            if event is not None
+        return tuple((event, hub == self._storage.hub) for event, (_, _, hub) in zip(_events(rows), rows, strict=True))
+
+    async def actions(self, *, since: datetime, before_seq: int, limit: int = 1_000) -> tuple[Event, ...]:
+        rows = await self._read(
+            "SELECT body, seq FROM events WHERE agent = $1 AND seq < $2 AND at >= $3 ORDER BY seq DESC LIMIT $4",
+            ACTIONS,
+            before_seq,
+            micros(since),
+            limit,
         )
+        return _events(rows)
 
     async def last_seq(self) -> int:
         return int((await self._read("SELECT coalesce(max(seq), 0) FROM events"))[0][0])
@@ -487,6 +490,14 @@ def _question(row: Any) -> QuestionRecord:
         answer=None if given is None else decoder(Answer)(given),
         answered_at=None if answered_at is None else moment(answered_at),
     )
+
+
+def _events(rows: Sequence[Any]) -> tuple[Event, ...]:
+    """The events in rows of a body and a number."""
+    events = [from_wire(body) for body in _decoded(dict[str, Any], rows)]
+    if None in events:
+        raise LedgerDamaged("a row of the journal holds no event")
+    return tuple(replace(event, seq=row[1]) for event, row in zip(events, rows, strict=True) if event is not None)
 
 
 def _decoded(kind: Any, rows: Iterable[Any]) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import asyncpg
 
 from fleetsim.events.request import RequestAccepted
-from fleetsim.ledger.bodies import decoder, encode, micros
+from fleetsim.ledger.bodies import decoder, encode, micros, share_of
 from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.schema import migrate
 from fleetsim.ledger.postgres.storage import CONNECT_S, Connection, refused
@@ -307,5 +307,10 @@ def _derived(table: str, row: Row) -> Row:
         if wire["seq"] != number:  # several hubs number an event as it is committed
             row["body"] = encode({**wire, "seq": number})
         accepted = wire["correlationId"] if wire["topic"] == RequestAccepted.TOPIC else None
-        row |= {"seq": number, "topic": wire["topic"], "agent": wire.get("agent") or "", "accepted_id": accepted}
+        row |= {
+            "seq": number,
+            "topic": wire["topic"],
+            "agent": share_of(wire["topic"], wire.get("agent")),
+            "accepted_id": accepted,
+        }
     return row

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from fleetsim.events.request import Event, RequestAccepted
 from fleetsim.events.wire import to_wire
-from fleetsim.ledger.bodies import encode, join, micros, request_body, request_content
+from fleetsim.ledger.bodies import ACTIONS, encode, join, micros, request_body, request_content, share_of
 from fleetsim.ledger.interface import NOTICES_MAX, LedgerLimits
 from fleetsim.ledger.postgres.storage import Connection
 from fleetsim.ledger.records import RunRecord
@@ -25,6 +25,9 @@ from fleetsim.request.records import Phase, QuestionState, RequestRecord
 _MINE = "requests.phase <> 'closed' AND requests.hub IS NOT DISTINCT FROM this_hub()"
 """An open request of this hub. The comparison uses no index: the planner knows no rows of a hub that has just joined,
 and would read all its open requests by the index (hub, seq) instead of one by its id."""
+
+_NO_ACTION = f"agent <> '{ACTIONS}'"
+"""The other events of the journal; written out, so that the planner knows how many they are."""
 
 PRUNED_MAX = 512
 """Rows that one pruning deletes at most."""
@@ -309,26 +312,30 @@ append.last = True  # type: ignore[attr-defined]
 
 
 async def trim(connection: Connection, calls: Sequence[TrimCall]) -> Sequence[int | None]:
-    """Delete old events beyond a number, at most some; an agent with more than half of them loses its own.
+    """Delete old events beyond a number, at most some; an agent with more than half of them loses its own. So with old
+    actions of people, which are counted apart: each of them is a gap among the other events.
 
     Returns how many numbers among the events have no row, for the next calls; None after an agent lost its own.
     """
     events_max, most, gaps = calls[-1]
-    first, last = await connection.fetchrow("SELECT min(seq), max(seq) FROM events")
-    span = 0 if last is None else last - first + 1
-    agent, count = "", 0
-    if gaps is None and span > events_max:  # to count 100,000 rows takes more than 50 ms
-        counts = await connection.fetch("SELECT agent, count(*) FROM events GROUP BY agent")
-        agent, count = max((row for row in counts if row[0]), key=lambda row: row[1], default=("", 0))
-        gaps = span - sum(row[1] for row in counts)
-    excess, chatters = min(span - (gaps or 0) - events_max, most), 2 * count > events_max
-    if excess > 0:
-        own, values = ("WHERE agent = $2", (agent,)) if chatters else ("", ())
-        await connection.execute(
-            f"DELETE FROM events WHERE seq = ANY (ARRAY(SELECT seq FROM events {own} ORDER BY seq LIMIT $1))",
-            excess,
-            *values,
-        )
+    oldest, last = await connection.fetchrow("SELECT min(seq), max(seq) FROM events")
+    first = await connection.fetchval(f"SELECT min(seq) FROM events WHERE {_NO_ACTION}")
+    span = 0 if first is None else last - first + 1
+    agent, count, actions = "", 0, 0
+    if (
+        gaps is None and oldest is not None and last - oldest >= events_max
+    ):  # to count 100,000 rows takes more than 50 ms
+        counts = dict(await connection.fetch("SELECT agent, count(*) FROM events GROUP BY agent"))
+        actions = counts.pop(ACTIONS, 0)
+        agent, count = max(((one, count) for one, count in counts.items() if one), key=itemgetter(1), default=("", 0))
+        gaps = span - sum(counts.values())
+    chatters = 2 * count > events_max
+    beyond = span - (gaps or 0) - events_max, actions - events_max
+    whose = ("agent = $2", agent) if chatters else (_NO_ACTION,)
+    for excess, (which, *name) in zip(beyond, (whose, ("agent = $2", ACTIONS)), strict=True):
+        if excess > 0:
+            rows = f"SELECT seq FROM events WHERE {which} ORDER BY seq LIMIT $1"
+            await connection.execute(f"DELETE FROM events WHERE seq = ANY (ARRAY({rows}))", min(excess, most), *name)
     return [None if chatters else gaps] * len(calls)
 
 
@@ -419,4 +426,5 @@ def outcome_row(outcome: Outcome) -> tuple[Any, ...]:
 
 def event_row(event: Event) -> tuple[Any, ...]:
     accepted = event.correlation_id if isinstance(event, RequestAccepted) else None
-    return event.seq, micros(event.at), event.agent or "", accepted, encode(to_wire(event, exact=True))
+    share = share_of(event.topic, event.agent)
+    return event.seq, micros(event.at), share, accepted, encode(to_wire(event, exact=True))

@@ -21,7 +21,17 @@ from fleetsim.api.answers import KnownId
 from fleetsim.events.request import Event, OutcomeDecided, RequestAccepted
 from fleetsim.events.wire import from_wire, to_wire
 from fleetsim.health.outcome_stats import OutcomeFacts
-from fleetsim.ledger.bodies import decoder, encode, join, micros, moment, request_body, request_content
+from fleetsim.ledger.bodies import (
+    ACTIONS,
+    decoder,
+    encode,
+    join,
+    micros,
+    moment,
+    request_body,
+    request_content,
+    share_of,
+)
 from fleetsim.ledger.interface import NOTICES_MAX, RECENT_MAX, LedgerLimits
 from fleetsim.ledger.records import (
     CardSnapshot,
@@ -394,7 +404,7 @@ class SqliteLedger(StoredLedger):
             connection.executemany(
                 f"INSERT INTO events ({SUMMED['events']}, sum, agent) VALUES (?, ?, ?, ?, ?, ?)",
                 [
-                    (*columns, row_sum("events", *columns), event.agent or "")
+                    (*columns, row_sum("events", *columns), share_of(columns[2], event.agent))
                     for columns, event in zip(rows, events, strict=True)
                 ],
             )
@@ -412,10 +422,18 @@ class SqliteLedger(StoredLedger):
         rows = connection.execute(
             f"SELECT body, {checked('events')} FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (after_seq, limit)
         )
-        events = [from_wire(body) for body in read(dict[str, Any], rows)]
-        if None in events:
-            raise LedgerDamaged("a row of the journal holds no event")
-        return tuple(event for event in events if event is not None)
+        return _events(rows)
+
+    @_reads
+    def actions(
+        self, connection: Connection, *, since: datetime, before_seq: int, limit: int = 1_000
+    ) -> tuple[Event, ...]:
+        rows = connection.execute(
+            f"SELECT body, {checked('events')} FROM events WHERE agent = ? AND seq < ? AND at >= ?"
+            " ORDER BY seq DESC LIMIT ?",
+            (ACTIONS, before_seq, micros(since), limit),
+        )
+        return _events(rows)
 
     @_reads
     def last_seq(self, connection: Connection) -> int:
@@ -474,6 +492,13 @@ _WITH_CONTENT = (
     f"SELECT requests.body, {checked('requests')}, contents.body, contents.body IS NULL OR {checked('contents')},"
     " phase, requests.seq FROM requests LEFT JOIN contents USING (correlation_id)"
 )
+
+
+def _events(rows: Any) -> tuple[Event, ...]:
+    events = [from_wire(body) for body in read(dict[str, Any], rows)]
+    if None in events:
+        raise LedgerDamaged("a row of the journal holds no event")
+    return tuple(event for event in events if event is not None)
 
 
 def _request_of(body: str, right: int, content: str | None, content_right: int, phase: str, _: int) -> RequestRecord:

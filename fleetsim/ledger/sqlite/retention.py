@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
+from operator import itemgetter
 
 from msgspec.structs import replace
 
-from fleetsim.ledger.bodies import decoder, encode, micros
+from fleetsim.ledger.bodies import ACTIONS, decoder, encode, micros
 from fleetsim.ledger.interface import LedgerLimits
 from fleetsim.ledger.sqlite.storage import Connection
 from fleetsim.ledger.sqlite.sums import checked
@@ -117,16 +118,15 @@ def _slim(connection: Connection, newest: int, ended_before: int, excess_bytes: 
 
 
 def trim_events(connection: Connection, events_max: int, *, most: int) -> None:
-    """Delete old events if there are more than ``events_max``, at most ``most``.
+    """Delete old events if there are more than ``events_max``, at most ``most``, and so old actions of people.
 
-    An agent with more than half of them loses its own, so that it cannot push out the history of the others.
+    An agent with more than half of the events loses its own, so that it cannot push out the history of the others.
     """
-    counts = connection.execute("SELECT agent, count(*) FROM events GROUP BY agent").fetchall()
-    excess = min(sum(count for _, count in counts) - events_max, most)
-    if excess <= 0:
-        return
-    agent, count = max((row for row in counts if row[0]), key=lambda row: row[1], default=("", 0))
-    own, values = ("WHERE agent = ?", (agent,)) if 2 * count > events_max else ("", ())
-    connection.execute(
-        f"DELETE FROM events WHERE seq IN (SELECT seq FROM events {own} ORDER BY seq LIMIT ?)", (*values, excess)
-    )
+    counts = dict(connection.execute("SELECT agent, count(*) FROM events GROUP BY agent"))
+    actions = counts.pop(ACTIONS, 0)
+    agent, count = max(((one, count) for one, count in counts.items() if one), key=itemgetter(1), default=("", 0))
+    own = ("agent = ?", agent) if 2 * count > events_max else ("agent <> ?", ACTIONS)
+    for whose, name, kept in ((*own, sum(counts.values())), ("agent = ?", ACTIONS, actions)):
+        if kept > events_max:
+            oldest = f"SELECT seq FROM events WHERE {whose} ORDER BY seq LIMIT ?"
+            connection.execute(f"DELETE FROM events WHERE seq IN ({oldest})", (name, min(kept - events_max, most)))

@@ -165,6 +165,8 @@ def _rebuild(
             values = tuple(row[name] for name in columns)
             if table != "outcomes":
                 insert(connection, table, values, "ON CONFLICT DO NOTHING")
+                if table == "events":  # whose it is decides how long it is kept
+                    connection.execute("UPDATE events SET agent = ? WHERE seq = ?", (row["agent"], row["seq"]))
                 continue
             add_outcome(connection, values)
             connection.execute("UPDATE outcomes SET announced = ? WHERE seq = last_insert_rowid()", (row["announced"],))
