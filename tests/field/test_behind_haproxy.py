@@ -140,6 +140,7 @@ async def test_a_killed_hub_loses_no_request_webhook_or_event_behind_the_proxy(
                         served[next(row["hub"] for row in hubs_of if row["here"])] += 1
                     assert len(served) == 2
                     assert min(served.values()) >= 10
+                    assert "This link is not valid." in (await client.get("/answer/q-1.0")).text
                     ids = []
                     for number in range(REQUESTS):
                         body = {"text": "/slow 2", "targets": ["scout"]}

@@ -13,6 +13,8 @@ import asyncpg
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
+from fleetsim.channels.channel import Channel, Destination, SinkKind
+from fleetsim.channels.links import AnswerLinks
 from fleetsim.cli.dashboard import OwnSource
 from fleetsim.client.hub_client import HubClient
 from fleetsim.dashboard.feed import HubFeed
@@ -167,6 +169,26 @@ async def test_a_question_is_listed_and_answered_once_at_the_other_hub(server: S
         assert (await fleet.ended(1, cid))["text"] == "going with main"
         assert fleet.calls == ["go"]
         assert await fleet.outcomes() == 1
+
+
+async def test_a_link_of_one_hub_decides_once_at_both_and_each_says_who(server: Server) -> None:
+    async with pair(server, "link") as fleet:
+        ops = Channel(channel_id="ops", sinks=(Destination(kind=SinkKind.DESKTOP, person="ann"),))
+        for hub in fleet.hubs:
+            hub.channels.apply({"ops": ops}, link_base="https://hub.example")
+        (cid,) = await fleet.remote[0].submit({"text": "go", "skill": "ask"})
+        question = await fleet.asked(1)
+        path = AnswerLinks(fleet.hubs[0].keys.callback, current=1).link("", question["questionId"], "ann")
+        transport = fleet.remote[0].runtime.transport
+        urls = [remote.url + path for remote in fleet.remote]
+        pages = [await transport.exchange(Request(method="GET", url=url)) for url in urls]
+        assert [(page.status, b"which branch?" in page.body) for page in pages] == [(200, True)] * 2
+        forms = [Request(method="POST", url=url, body=b"decision=answer&text=main") for url in urls]
+        said = await asyncio.gather(*map(transport.exchange, forms))
+        assert sorted(reply.status for reply in said) == [200, 409]
+        assert all(b"ann answered this question" in reply.body for reply in said)
+        assert (await fleet.ended(1, cid))["text"] == "going with main"
+        assert fleet.calls == ["go"]
 
 
 async def test_a_cancel_at_the_other_hub_reaches_the_owner(server: Server) -> None:
