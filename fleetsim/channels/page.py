@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from html import escape
 
 from msgspec.structs import replace
 
@@ -17,7 +18,7 @@ from fleetsim.model.errors import UnfitAnswer
 from fleetsim.model.limits import KIB
 from fleetsim.model.problems import html_page, page_policy
 from fleetsim.model.task import DataPart
-from fleetsim.model.text import html_text, one_line
+from fleetsim.model.text import html_text, neutralise, one_line
 from fleetsim.model.work import Answer, Decision, Question
 from fleetsim.request.records import QuestionRecord, QuestionState
 from fleetsim.wire.json import parse_untrusted
@@ -95,9 +96,9 @@ def _body(question: Question, by: str, typed: str, problem: str, *, may_veto: bo
         label, hints = "Answer, as JSON that fits the schema", ' autocapitalize="off" spellcheck="false"'
         members = schema.get("properties")
         if not typed and isinstance(members, Mapping):  # a person on a phone replaces each null
-            typed = json.dumps(dict.fromkeys(members), ensure_ascii=False, indent=1)
+            typed = neutralise(json.dumps(dict.fromkeys(members), ensure_ascii=False, indent=1))
     yield f'<form method="post" autocomplete="off"><label for="text">{label}</label>'
-    yield f'<textarea id="text" name="text" rows="5" required{hints}>{html_text(typed)}</textarea>'
+    yield f'<textarea id="text" name="text" rows="5" required{hints}>{escape(typed)}</textarea>'
     yield '<button class="yes" name="decision" value="answer">Send the answer</button>'
     yield '<button name="decision" value="reject" formnovalidate>Reject, and cancel the task</button>'
     if may_veto:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
@@ -14,7 +13,6 @@ from fleetsim.hub.http import refuse
 from fleetsim.hub.hub import Hub
 from fleetsim.model.errors import FleetsimError, UnknownTarget
 from fleetsim.model.limits import KIB
-from fleetsim.model.work import Question
 from fleetsim.runtime.inbound import BodyReader, PacedResponse, Refusal
 
 FORM_BYTES_MAX = 256 * KIB
@@ -35,13 +33,20 @@ class AnswerPages:
         if found is None or found[1] in barred:
             return _page(sentence_page("This link is not valid."), 404)
         question_id, reader = found
-        form: dict[str, str] = {}
-        problem, status, over = "", 200, 409 if decides else 410
+        form, problem, status, over = dict[str, str](), "", 200, 409 if decides else 410
         question = await hub.tracker.find_question(question_id)
+        may_veto = any(question and question.correlation_id == veto.correlation_id for veto in hub.hitl.vetoes())
         if decides and question is not None:
             try:
                 form = dict(parse_qsl((await _bodies.read(request)).decode("utf-8", "replace"), max_num_fields=10))
-                await self._decide(question, reader, form)
+                choice, cid = form.get("decision", ""), question.correlation_id
+                if choice == "veto" and not may_veto:
+                    raise Refusal(409, "NO_VETO", "the time for a veto is over")
+                await hub.tracker.answer(answer_of(question, reader, choice, form.get("text", "")))
+                if choice == "veto":  # after the answer, because the ledger takes one of all that are given
+                    await hub.hitl.veto(cid, by=reader)
+                about, role = {"by": reader, "correlation_id": cid, "detail": "by a link"}, AccessRole.ANSWERER
+                hub.note_action(choice, question_id, role=role, **about)
                 question, over = None, 200
             except UnknownTarget:  # somebody else was faster
                 question = None
@@ -50,24 +55,9 @@ class AnswerPages:
                 status = refuse(error).status_code if isinstance(error, FleetsimError) else 400
         if question is None:
             return _page(sentence_page(how_it_ended(await hub.ledger.question(question_id))), over)
-        typed, may_veto = form.get("text", ""), self._may_veto(question)
-        return _page(question_page(question, reader, typed, problem, may_veto=may_veto), status)
+        return _page(question_page(question, reader, form.get("text", ""), problem, may_veto=may_veto), status)
 
     answer_form = answer_page
-
-    def _may_veto(self, question: Question) -> bool:
-        return any(veto.correlation_id == question.correlation_id for veto in self._hub.hitl.vetoes())
-
-    async def _decide(self, question: Question, by: str, form: Mapping[str, str]) -> None:
-        """Carry the form out. Raises UnknownTarget if the question has ended."""
-        choice, hub, cid = form.get("decision", ""), self._hub, question.correlation_id
-        if choice == "veto" and not self._may_veto(question):
-            raise Refusal(409, "NO_VETO", "the time for a veto is over")
-        await hub.tracker.answer(answer_of(question, by, choice, form.get("text", "")))
-        if choice == "veto":  # after the answer, because the ledger takes one of all that are given
-            await hub.hitl.veto(cid, by=by)
-        role = AccessRole.ANSWERER
-        hub.note_action(choice, question.question_id, by=by, role=role, correlation_id=cid, detail="by a link")
 
 
 def _page(text: str, status: int) -> Response:
