@@ -18,7 +18,7 @@ from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import with_scheme
 from fleetsim.cli.render import SECRET_NAME
 from fleetsim.client import AgentClient
-from fleetsim.model.errors import ConfigError
+from fleetsim.model.errors import AuthRefused, ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.limits import ServerLimits
@@ -118,8 +118,11 @@ async def _record(
         recorder = TapeRecorder(url, runtime, policy=policy, webhook_origin=webhook_url.rstrip("/"))
         async with _served(recorder.app, **where) as (served, stopped):
             at = served + urlsplit(url).path.rstrip("/")
-            async with AgentClient(at, runtime=runtime) as client:
-                name = one_line((await client.discover()).name, 80)
+            for place in (url, at):  # the first names what is wrong with the agent, the second records the card
+                with suppress(AuthRefused):  # then a caller with the key records it
+                    async with AgentClient(place, runtime=runtime) as client:
+                        await client.discover()
+            name = one_line(recorder.tape.head.agent, 80) or "the agent"
             common.note(f"recording {name} in {out} until Ctrl-C; call it at {at}")
             await _save_until(stopped, common, recorder, out, runtime)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -30,7 +30,7 @@ from fleetsim.runtime.webhook import Delivery, WebhookSender
 from fleetsim.runtime.workers import Workers
 from fleetsim.tape import tape as tapes
 from fleetsim.tape.recorder import METHODS, TapeRecorder, origin, read_row, secrets_in
-from fleetsim.tape.tape import CONTEXT_ID, HOOKS, TASK_ID, Tape, TapeRequest, TapeRow, made_ids, params_of, renamed
+from fleetsim.tape.tape import CONTEXT_ID, HOOKS, Tape, TapeRequest, TapeRow, made_ids, params_of, renamed
 from fleetsim.wire import jsonrpc, rest
 from fleetsim.wire.cards import read_card
 from fleetsim.wire.dialect import UNSAID
@@ -41,42 +41,61 @@ log = logging.getLogger(__name__)
 
 Matching: TypeAlias = Literal["text", "skill", "order"]
 KEEPALIVE_S = 15.0
+SLACK_S = 0.25
+"""A read that comes this much too early sees the task as it was read later."""
 _MOVES = frozenset({Operation.SEND, Operation.STREAM, Operation.CANCEL})
-"""The operations that change a task. Between two of them is a stage of the task, in which reads are alike."""
-_STRANGER = "?"
-
-
-@dataclass(slots=True, eq=False)
-class TapeEntry:
-    """A recorded exchange. ``place`` is the task or conversation of an earlier reply that it continues, "?" for a task
-    that no reply named, or empty. ``about`` is the task that it reads or moves, ``stage`` the number of moves of that
-    task so far, ``since_s`` the time since the last one. ``made`` are the ids in its replies.
-    """
-
-    row: TapeRow
-    asked: TapeRequest
-    place: str
-    about: str
-    stage: int
-    since_s: float
-    made: list[str]
-    hooks: tuple[int, ...]
-    webhooks: list[TapeRow] = field(default_factory=list)
+"""The operations that change a task."""
 
 
 @dataclass(slots=True, eq=False)
 class TalkState:
-    """One conversation with a present caller: its ids by those of the tape, its webhooks by their numbers there, and
-    the stage of each task with the second in which that began."""
+    """A conversation, on the tape or with a present caller: its moves in order, the second of the last one, and for
+    each of its ids the number of moves before it. ``names`` are the present ids by those of the tape, ``hooks`` the
+    present webhooks by their numbers there, and ``now_at`` the conversation on the tape.
+    """
 
+    history: list[tuple[str, ...]] = field(default_factory=list)
+    moved_s: float = 0.0
+    owned: dict[str, int] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
-    used: set[int] = field(default_factory=set)
     hooks: dict[int, PushConfig] = field(default_factory=dict)
-    stages: dict[str, tuple[int, float]] = field(default_factory=dict)
+    used: set[int] = field(default_factory=set)
+    now_at: TalkState | None = None
 
-    def recorded(self, present: str) -> str:
-        """The id on the tape."""
-        return next((name for name, now in self.names.items() if now == present), _STRANGER) if present else ""
+    def move(self, key: tuple[str, ...], at_s: float) -> None:
+        self.history.append(key)
+        self.moved_s = at_s
+
+    def own(self, ids: Iterable[str], talks: dict[str, TalkState]) -> None:
+        for name in ids:
+            self.owned.setdefault(name, len(self.history))
+            talks.setdefault(name, self)
+
+    @classmethod
+    def find(cls, asked: TapeRequest, talks: Mapping[str, TalkState]) -> tuple[TalkState, Any]:
+        """The conversation that a request continues and its place there; "?" if no reply named its task."""
+        talk = talks.get(asked.task_id) or talks.get(asked.context_id)
+        if asked.task_id and (talk is None or asked.task_id not in talk.owned):
+            return cls(), "?"
+        if talk is None:
+            return cls(), ""
+        return talk, (*talk.history, talk.owned[asked.task_id or asked.context_id], bool(asked.task_id))
+
+
+@dataclass(slots=True, eq=False)
+class TapeEntry:
+    """A recorded exchange and its place in a conversation, ``since_s`` seconds after the last move. ``made`` are the
+    ids in its replies, ``hooks`` the webhooks that it registers, and ``webhooks`` those that follow."""
+
+    row: TapeRow
+    asked: TapeRequest
+    key: tuple[str, ...]
+    place: Any
+    talk: TalkState
+    since_s: float
+    made: list[str]
+    hooks: tuple[int, ...]
+    webhooks: list[TapeRow] = field(default_factory=list)
 
 
 class TapeServer:
@@ -104,8 +123,7 @@ class TapeServer:
         self._places = sorted(at, key=len, reverse=True)
         self._read = len(tape.rows)
         self._entries: list[TapeEntry] = []
-        self._known: set[str] = set()
-        self._moves: dict[str, tuple[int, float]] = {}
+        self._recorded: dict[str, TalkState] = {}
         for row in sorted(tape.rows, key=lambda row: row.hook > 0):
             self._add(row)
         self._used: set[int] = set()
@@ -117,27 +135,32 @@ class TapeServer:
         async with self._workers:
             yield
 
+    def _key(self, asked: TapeRequest) -> tuple[str, ...]:
+        """What is compared of a request."""
+        matching = "text" if asked.operation is None else self._matching
+        skill = (asked.skill,) if matching != "order" else ()
+        return (*asked.kind, *skill, *((asked.text,) if matching == "text" else ()))
+
     def _add(self, row: TapeRow) -> None:
         """Find the place of a row. A webhook belongs to the last move of its task, or else to its registration."""
         if row.hook:
             ids, earlier = [*made_ids(row.body)], [entry for entry in self._entries if entry.row.at <= row.at]
-            moves = [e for e in earlier if e.asked.operation in {*_MOVES, Operation.PUSH_SET} and e.about in ids]
+            talks = [self._recorded[name] for name in ids if name in self._recorded]
+            moves = [e for e in earlier if e.talk in talks and e.asked.operation in {*_MOVES, Operation.PUSH_SET}]
             for entry in (moves or [entry for entry in earlier if row.hook in entry.hooks])[-1:]:
                 entry.webhooks.append(row)
                 entry.made += ids
             return
         asked = tapes.read_request(row, self._places)
-        task = asked.task_id if asked.task_id in self._known else _STRANGER if asked.task_id else ""
-        place = task or (asked.context_id if asked.context_id in self._known else "")
-        about = task.strip(_STRANGER) or next(made_ids(row.replies, TASK_ID), "")
-        stage, at = self._moves.get(about, (0, row.at))
+        talk, place = TalkState.find(asked, self._recorded)
+        key = self._key(asked)
         if asked.operation in _MOVES:
-            stage, at = self._moves[about] = stage + 1, row.at
+            talk.move(key, row.at)
         made = [*made_ids(row.replies)]
-        self._known.update(made)
+        talk.own(made, self._recorded)
         urls = [str(config["url"]) for config in tapes.push_configs(params_of(row.body))]
         hooks = tuple(int(url.removeprefix(HOOKS)) for url in urls if url.startswith(HOOKS))
-        self._entries.append(TapeEntry(row, asked, place, about, stage, row.at - at, made, hooks))
+        self._entries.append(TapeEntry(row, asked, key, place, talk, row.at - talk.moved_s, made, hooks))
 
     # -- a request
 
@@ -149,9 +172,9 @@ class TapeServer:
             return Response(str(refusal), refusal.status)
         asked = tapes.read_request(present, self._places, secrets_in(request))
         ids = (asked.task_id, asked.context_id)
-        talk = next((self._talks[name] for name in ids if name in self._talks), TalkState())
+        talk, place = TalkState.find(asked, self._talks)
         is_live = any(name in ids for row in self._tape.rows[self._read :] for name in made_ids(row.replies))
-        entry = None if is_live else self._choose(asked, talk)
+        entry = None if is_live else self._choose(asked, talk, place)
         if entry is not None:
             self._begin(entry, asked, talk)
             return await self._reply(entry.row, present, talk, request)
@@ -161,33 +184,27 @@ class TapeServer:
             return await self._live.forward(request, present, body)
         return self._miss(asked, present)
 
-    def _choose(self, asked: TapeRequest, talk: TalkState) -> TapeEntry | None:
+    def _choose(self, asked: TapeRequest, talk: TalkState, place: Any) -> TapeEntry | None:
         """The exchange to play: the first of the best that was not played, else the last of them.
 
-        A read of a task gets the newest recorded read of its stage by now, or the first of it.
+        Another conversation on the tape that began in the same way may go on with this request. A read of a task gets
+        the newest recorded read of that moment, or the first.
         """
-        place = talk.recorded(asked.task_id) or talk.recorded(asked.context_id).strip(_STRANGER)
-        matching = "text" if asked.operation is None else self._matching
-        fits = [
-            number
-            for number, entry in enumerate(self._entries)
-            if entry.asked.kind == asked.kind and entry.place == place
-            if matching == "order" or entry.asked.skill == asked.skill
-            if matching != "text" or entry.asked.text == asked.text
-        ]
+        key = self._key(asked)
+        fits = [number for number, entry in enumerate(self._entries) if (entry.key, entry.place) == (key, place)]
 
-        def distance(number: int) -> int:
-            variants = zip(self._entries[number].asked.variant, asked.variant, strict=True)
-            return 0 if matching == "order" else sum(one != other for one, other in variants)
+        def distance(number: int) -> tuple[int, bool]:
+            entry = self._entries[number]
+            different = sum(one != other for one, other in zip(entry.asked.variant, asked.variant, strict=True))
+            return 0 if self._matching == "order" else different, entry.talk is not talk.now_at
 
-        least = min(map(distance, fits), default=0)
+        least = min(map(distance, fits), default=None)
         best = [number for number in fits if distance(number) == least]
-        if asked.operation is Operation.GET and place in talk.stages:
-            stage, began_s = talk.stages[place]
-            passed_s = math.inf if self._fast else self._runtime.clock.monotonic() - began_s
-            reads = [entry for entry in map(self._entries.__getitem__, best) if entry.stage == stage]
+        if asked.operation is Operation.GET and talk.history:
+            passed_s = math.inf if self._fast else self._runtime.clock.monotonic() - talk.moved_s + SLACK_S
+            reads = [self._entries[number] for number in best]
             return next((entry for entry in reversed(reads) if entry.since_s <= passed_s), reads[0] if reads else None)
-        used = talk.used if place.strip(_STRANGER) else self._used
+        used = talk.used if talk.history else self._used
         for number in [*(number for number in best if number not in used), *best[-1:]]:
             used.add(number)
             return self._entries[number]
@@ -196,19 +213,21 @@ class TapeServer:
     def _begin(self, entry: TapeEntry, asked: TapeRequest, talk: TalkState) -> None:
         """Give each id of an exchange its present form, and start its webhooks."""
         names, now_s = talk.names, self._runtime.clock.monotonic()
-        names.update((one, other) for one, other in zip(entry.asked.ids, asked.ids, strict=False) if one and other)
+        pairs = zip(entry.asked.ids, asked.ids, strict=False)
+        names.update((one, other) for one, other in pairs if one in self._recorded and other)
         if asked.context_id and not entry.asked.context_id:  # the agent adopts the caller's
             names.update(dict.fromkeys(made_ids(entry.row.replies, CONTEXT_ID), asked.context_id))
         for name in entry.made:
             names.setdefault(name, self._runtime.ids.new())
-        self._talks.update(dict.fromkeys(names.values(), talk))
+        if asked.operation in _MOVES:
+            talk.now_at = entry.talk
+            talk.move(entry.key, now_s)
+        talk.own((names[name] for name in entry.made), self._talks)
         if asked.push is not None:
             talk.hooks.update(dict.fromkeys(entry.hooks, asked.push))
             names.update({f"{HOOKS}{number}": asked.push.url for number in entry.hooks})
-        if asked.operation in _MOVES:
-            talk.stages[entry.about] = entry.stage, now_s
         if entry.webhooks:
-            self._workers.start(self._send_webhooks(entry, talk, now_s), name=entry.about or "webhooks")
+            self._workers.start(self._send_webhooks(entry, talk, now_s), name="webhooks")
 
     async def _reply(self, row: TapeRow, present: TapeRow, talk: TalkState, request: Request) -> Response:
         await self._pause(row.after)

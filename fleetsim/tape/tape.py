@@ -229,7 +229,7 @@ def read_request(row: TapeRow, places: Collection[str], secrets: Collection[str]
 
 def _call(method: str, path: str, version: str | None, body: Any, places: Collection[str]) -> tuple[Dialect, Call]:
     if isinstance(body, dict) and "jsonrpc" in body:
-        name, params = str(body.get("method")), params_of(body) or {}
+        name, params = str(body.get("method") if body["jsonrpc"] == "2.0" else None), params_of(body) or {}
         spoken = for_request(name, params, version)
         return spoken, spoken.decode_call(name, params)
     sent = urlsplit(path)

@@ -15,7 +15,7 @@ from fleetsim.agent.builtin import reference_agent
 from fleetsim.client import AgentClient
 from fleetsim.client.results import SentTask
 from fleetsim.model.call import PushConfig
-from fleetsim.model.errors import AuthRefused, ConfigError, ConnectionLost, InternalError
+from fleetsim.model.errors import AuthRefused, ConfigError, ConnectionLost, InternalError, TaskNotFound
 from fleetsim.model.task import DataPart, FilePart, TaskState
 from fleetsim.pytest_plugin.fleet import ALLOWED, Fleet, TapeMember
 from fleetsim.runtime.address import AddressPolicy
@@ -183,6 +183,52 @@ async def test_a_read_shows_the_task_as_it_was_at_that_time(taped: Callable[...,
             await asyncio.sleep(4)
             states.append((await client.get(sent.id)).state)
     assert states == [TaskState.WORKING, TaskState.WORKING, TaskState.COMPLETED]
+
+
+async def test_an_answer_is_found_in_each_conversation_that_began_alike(tmp_path: Path) -> None:
+    async def answers(url: str, *names: str) -> list[str]:
+        async with fleet.client(url) as client:
+            asked = [(await client.send_task("/ask"), name) for name in names]
+            told = [await client.send_task(name, task_id=one.id, answers=one.task) for one, name in reversed(asked)]
+        return [one.text for one in told]
+
+    async with Fleet(0, folder=tmp_path) as fleet:
+        async with recording(fleet, tmp_path / "real.tape", with_a_file()):
+            told = await answers(RECORDER, "Ada", "Grace")
+        taped = fleet.tape("real.tape", "taped")
+        assert await answers(taped.url, "Grace", "Ada") == [*reversed(told)]
+        with pytest.raises(InternalError):
+            await answers(taped.url, "Linus")
+
+
+async def test_requests_about_an_unknown_task_are_refused_each_time(tmp_path: Path) -> None:
+    async with Fleet(0, folder=tmp_path) as fleet:
+        async with recording(fleet, tmp_path / "real.tape", with_a_file()), fleet.client(RECORDER) as client:
+            with pytest.raises(TaskNotFound):
+                await client.get("nobody-knows-it")
+        async with fleet.tape("real.tape", "taped").client() as client:
+            for name in ("nobody-knows-it", "another", "nobody-knows-it"):
+                with pytest.raises(TaskNotFound):
+                    await client.get(name)
+
+
+async def test_a_webhook_that_its_receiver_refuses_is_sent_again(tmp_path: Path) -> None:
+    counts = []
+    async with Fleet(0, folder=tmp_path) as fleet:
+        async with recording(fleet, tmp_path / "real.tape", with_a_file()):
+            counts.append(await deliveries(fleet, RECORDER))
+        counts.append(await deliveries(fleet, fleet.tape("real.tape", "taped").url))
+    assert counts[0] == counts[1]
+    assert len(counts[0]) > 2
+
+
+async def deliveries(fleet: Fleet, url: str) -> list[str]:
+    sink = fleet.sink()
+    sink.answers(500)
+    async with fleet.client(url) as client:
+        await client.send_task("hello", push=sink.config(TOKEN))
+    await asyncio.sleep(120)
+    return sink.states
 
 
 async def test_a_missing_reply_is_recorded_from_the_real_agent(tmp_path: Path) -> None:

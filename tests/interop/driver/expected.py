@@ -595,10 +595,23 @@ CHECK_PEERS: Mapping[str, Env] = {
 }
 """Whose servers `fleetsim check` is held against, by the names of ``driver/verdicts.py``."""
 
+TAPE_PAIRS: Mapping[str, tuple[Env, Env, tuple[str, ...], tuple[str, ...]]] = {
+    "py10": (PY10, PY10, (), ()),
+    "py10-http": (PY10, PY10, ("--http",), ("any", REST)),
+    "py03": (PY03, PY03, (), ()),
+    "py03-http": (PY03, PY03, ("--http",), (REST,)),
+    "js10": (JS10, JS10, (), ()),
+    "js03": (JS03, JS03, (), ()),
+    "ag2": (AG2, PY10, (), ("any", REST)),
+    "fleetsim": (OURS, PY10, (), ()),
+}
+"""Servers on tape, and the clients that must not notice it: server, client, and words for both."""
+
 PROGRAMS: tuple[Program, ...] = (
     Program("goldens-in-py10", "check_goldens_10.py", PY10),
     Program("broken-agents", "mutants.py", OURS),
     Program("check-app10", "check_app.py", APP10),
+    *(Program(f"tape-{name}", "tapes.py", OURS, (name,), pair[:2]) for name, pair in TAPE_PAIRS.items()),
     *(Program(f"weather-{name}", "weather.py", OURS, (name,), (env,)) for name, (env, _) in WEATHER_PEERS.items()),
     *(Program(f"check-{name}", "check_peers.py", OURS, (name,), (env,)) for name, env in CHECK_PEERS.items()),
 )
