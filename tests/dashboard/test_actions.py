@@ -11,7 +11,7 @@ from textual.command import CommandPalette
 from textual.events import Key
 from textual.widgets import Input
 
-from fleetsim.dashboard.actions import ACTIONS, RECORDING, Action, character_of
+from fleetsim.dashboard.actions import ACTIONS, RECORDING, character_of
 from fleetsim.dashboard.chrome import HelpScreen
 from fleetsim.dashboard.json_screen import JsonScreen
 from fleetsim.dashboard.send_screen import SendScreen
@@ -292,21 +292,22 @@ async def burst(ui: Driver, *keys: str) -> None:
     """Send keys as one read of a terminal does: all of them before the app handles the first one."""
     for key in keys:
         ui.app.post_message(Key(key, key if len(key) == 1 else character_of(key)))
-    await ui.pilot.pause()
+    for _ in keys:
+        await ui.pilot.pause()
     await ui.settle()
 
 
-@pytest.mark.parametrize("action", [one for one in ACTIONS if RECORDING not in one.on], ids=lambda one: one.id)
-async def test_a_line_that_arrives_in_one_burst_is_typed_into_its_input(action: Action) -> None:
-    """Every letter of it is the key of an action of some screen."""
-    line = f"{action.id}xFqRsry"
-    for screen in "124":
-        async with showing(EVENTS, screen) as ui:
-            for opens, box in (("slash", "#filter"), ("colon", "#command")):
-                await burst(ui, opens, *line)
-                assert ui.app.query_one(box, Input).value == line
+@pytest.mark.parametrize("screen", ["1", "2", "4"])
+async def test_a_line_that_arrives_in_one_burst_is_typed_into_its_input(screen: str) -> None:
+    """Each of its characters is the key of an action of some screen."""
+    line = "".join(sorted({key for action in ACTIONS for key in action.keys.split(",") if len(key) == 1}))
+    async with showing(EVENTS, screen) as ui:
+        for opens, box in (("slash", "#filter"), ("colon", "#command")):
+            for typed in (line, line[::-1], f"q{line}"):
+                await burst(ui, opens, *typed)
+                assert ui.app.query_one(box, Input).value == typed
                 await ui.press("escape")
-            assert (ui.desk.asked, ui.app.is_running, len(ui.app.screen_stack)) == ([], True, 1)
+        assert (ui.desk.asked, ui.app.is_running, len(ui.app.screen_stack)) == ([], True, 1)
 
 
 async def test_keys_after_those_that_open_or_close_an_input_or_dialog_in_one_burst() -> None:
