@@ -7,6 +7,7 @@ who is recorded.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from html import escape
 
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from fleetsim.channels.channel import ON_CHANNEL
 from fleetsim.model.asking import answer_schema
 from fleetsim.model.errors import UnfitAnswer
-from fleetsim.model.limits import KIB
+from fleetsim.model.limits import KIB, MIB
 from fleetsim.model.problems import html_page, page_policy
 from fleetsim.model.task import DataPart
 from fleetsim.model.text import html_text, neutralise, one_line
@@ -26,6 +27,10 @@ from fleetsim.wire.json import parse_untrusted
 TEXT_CHARS_MAX = 64 * KIB
 """Characters of the question, and of each piece of its data, that the page shows."""
 
+FILES_BYTES_MAX = MIB
+"""Base64 of the files in the page; it only names the others."""
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}", re.ASCII)
 _STYLE = """
 main{max-width:40rem;margin:auto}h1{overflow-wrap:anywhere}pre.text{font:inherit}
 label{display:block;margin:1rem 0 .3rem;font-weight:600}
@@ -47,9 +52,14 @@ def sentence_page(text: str) -> str:
     return html_page(text, _STYLE, ())
 
 
-def question_page(question: Question, by: str, typed: str, problem: str, *, may_veto: bool) -> str:
-    """The question with its form, in which ``typed`` is the answer so far; ``by`` is recorded."""
-    lines = _body(question, by, typed, problem, may_veto=may_veto)
+def question_page(
+    question: Question, files: Mapping[str, str | None], by: str, typed: str, problem: str, *, may_veto: bool
+) -> str:
+    """The question with its form, in which ``typed`` is the answer so far; ``by`` is recorded.
+
+    ``files`` has the content of files in base64, by the text of their part.
+    """
+    lines = _body(question, files, by, typed, problem, may_veto=may_veto)
     return html_page(f"{question.agent} asks", _STYLE, lines, form_action="'self'")
 
 
@@ -79,13 +89,21 @@ def how_it_ended(record: QuestionRecord | None) -> str:
     return "This question has ended without an answer."
 
 
-def _body(question: Question, by: str, typed: str, problem: str, *, may_veto: bool) -> Iterator[str]:
+def _body(
+    question: Question, files: Mapping[str, str | None], by: str, typed: str, problem: str, *, may_veto: bool
+) -> Iterator[str]:
     yield f'<p class="dim">{html_text(question.skill)}, until {question.expires_at:%Y-%m-%d %H:%M} UTC</p>'
     yield f'<pre class="text" dir="auto">{html_text(question.text)}</pre>'
     if question.text_chars > TEXT_CHARS_MAX:
         yield f'<p class="dim">This is the beginning of {question.text_chars:,} characters.</p>'
+    left = FILES_BYTES_MAX
     for part in question.parts:
         yield f"<p>{html_text(str(part))}</p>"
+        raw = files.get(str(part)) or ""
+        if len(raw) <= left and _BASE64.fullmatch(raw):
+            left -= len(raw)
+            name = html_text(one_line(part.name or "file", 100))
+            yield f'<p><a download="{name}" href="data:application/octet-stream;base64,{raw}">Save it</a></p>'
         if part.kind == "data" and not part.truncated:
             shown = json.dumps(part.data, ensure_ascii=False, indent=2, default=dict)
             yield f'<pre dir="auto">{html_text(shown)}</pre>' if shown != question.text else ""

@@ -13,6 +13,7 @@ from fleetsim.hub.http import refuse
 from fleetsim.hub.hub import Hub
 from fleetsim.model.errors import FleetsimError, UnknownTarget
 from fleetsim.model.limits import KIB
+from fleetsim.model.parts import answer_parts
 from fleetsim.runtime.inbound import BodyReader, PacedResponse, Refusal
 
 FORM_BYTES_MAX = 256 * KIB
@@ -55,7 +56,9 @@ class AnswerPages:
                 status = refuse(error).status_code if isinstance(error, FleetsimError) else 400
         if question is None:
             return _page(sentence_page(how_it_ended(await hub.ledger.question(question_id))), over)
-        return _page(question_page(question, reader, form.get("text", ""), problem, may_veto=may_veto), status)
+        track, typed = await hub.tracker.find_track(question.correlation_id), form.get("text", "")
+        files = {str(part): part.raw for part in answer_parts(track.task)[0]} if track and track.task else {}
+        return _page(question_page(question, files, reader, typed, problem, may_veto=may_veto), status)
 
     answer_form = answer_page
 

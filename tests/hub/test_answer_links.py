@@ -145,8 +145,10 @@ async def test_prefetches_decide_nothing_and_the_page_runs_nothing_of_the_agents
         assert len(t.hub.tracker.questions()) == 1
         page = reply.body.decode()
         assert re.findall("<script|<form[^>]*>", page) == ['<form method="post" autocomplete="off">']
-        assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;\N{REPLACEMENT CHARACTER}evil") == 3
+        assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;\N{REPLACEMENT CHARACTER}evil") == 4
         assert not re.search("[\u202e\x1b]", page)
+        (saved,) = re.findall('<a download="([^"<>]*)" href="data:application/octet-stream;base64,aGk=">', page)
+        assert saved.startswith("&lt;script&gt;")
         assert "&quot;amount&quot;: null" in page, "the form begins with the names of the data"
         headers = reply.headers
         assert (headers["referrer-policy"], headers["cache-control"]) == ("no-referrer", "no-store")
