@@ -45,9 +45,6 @@ class LogSinkFile(_SinkFile):
     kind: Literal["log"]
     """One line in the hub's log."""
 
-    def sink(self, _env: Mapping[str, str]) -> Destination:
-        return Destination(kind=SinkKind.LOG)
-
 
 class _UrlFile(_SinkFile):
     url: _Url
@@ -62,9 +59,6 @@ class ChatSinkFile(_UrlFile):
     kind: Literal["discord", "slack"]
     """A webhook as Discord has them, or as Slack and Mattermost do."""
 
-    def sink(self, _env: Mapping[str, str]) -> Destination:
-        return Destination(kind=SinkKind(self.kind), url=self.url, internal=self.internal)
-
 
 class WebhookSinkFile(_UrlFile):
     """JSON to any program of one's own, signed."""
@@ -73,10 +67,6 @@ class WebhookSinkFile(_UrlFile):
     """JSON with a signature (Standard Webhooks)."""
     secret_env: str
     """The environment variable that holds the signing secret, whsec_ and base64: its name, never the secret itself."""
-
-    def sink(self, env: Mapping[str, str]) -> Destination:
-        secret = read_secret(env[self.secret_env].strip())
-        return Destination(kind=SinkKind.WEBHOOK, url=self.url, internal=self.internal, secret=secret)
 
 
 class CommandSinkFile(_SinkFile):
@@ -90,18 +80,12 @@ class CommandSinkFile(_SinkFile):
     timeout_ms: Annotated[int, Field(gt=0, le=COMMAND_MS_MAX)] = round(COMMAND_S * 1000)
     """How long it may take, in milliseconds; then it is ended."""
 
-    def sink(self, _env: Mapping[str, str]) -> Destination:
-        return Destination(kind=SinkKind.COMMAND, argv=tuple(self.argv), timeout_s=self.timeout_ms / 1000)
-
 
 class DesktopSinkFile(_SinkFile):
     """A notification on the screen of the machine that runs the hub."""
 
     kind: Literal["desktop"]
     """A notification on this machine's desktop (notify-send, or macOS's own)."""
-
-    def sink(self, _env: Mapping[str, str]) -> Destination:
-        return Destination(kind=SinkKind.DESKTOP)
 
 
 SinkFile: TypeAlias = Annotated[
@@ -119,8 +103,18 @@ class ChannelFile(_File):
 
     def channel(self, channel_id: str, env: Mapping[str, str]) -> Channel:
         """The channel as it is used. Raises what ``problems_of`` would have found."""
-        sinks = tuple(dict.fromkeys(replace(sink.sink(env), person=sink.person or "") for sink in self.sinks))
-        return Channel(channel_id=channel_id, sinks=sinks, agents=tuple(self.agents))
+        sinks = []
+        for file in self.sinks:
+            sink = Destination(kind=SinkKind(file.kind), person=file.person or "")
+            match file:
+                case ChatSinkFile() | WebhookSinkFile():
+                    sink = replace(sink, url=file.url, internal=file.internal)
+                case CommandSinkFile():
+                    sink = replace(sink, argv=tuple(file.argv), timeout_s=file.timeout_ms / 1000)
+            if isinstance(file, WebhookSinkFile):
+                sink = replace(sink, secret=read_secret(env[file.secret_env].strip()))
+            sinks.append(sink)
+        return Channel(channel_id=channel_id, sinks=tuple(dict.fromkeys(sinks)), agents=tuple(self.agents))
 
 
 def problems_of(

@@ -188,9 +188,7 @@ class HubAgent:
         response.headers["vary"] += f", Authorization, {API_KEY_HEADER}"
         return response
 
-    async def agent_card_of_before(self, request: Request) -> Response:
-        """The same, at the path of older clients."""
-        return await self.agent_card(request)
+    agent_card_of_before = agent_card
 
     # ------------------------------------------------------------------ life
 

@@ -120,9 +120,7 @@ class Api:
         proof = UNSET if challenge is None else prove(self._hub.keys.proof, self._hub.url or "", challenge)
         return bare(LivenessReport(status="ok", proof=proof))
 
-    async def liveness(self, request: Request) -> Response:
-        """The same, under the path that orchestrators use."""
-        return await self.alive(request)
+    liveness = alive
 
     async def ready(self, _: Request) -> Response:
         """Whether the hub accepts work now. This writes to the ledger and reads from it, as each request does."""
@@ -173,9 +171,7 @@ class Api:
             snapshot = replace(snapshot, hubs=rows, database=await self._hub.database_state())
         return answer(snapshot)
 
-    async def fleet_health(self, request: Request) -> Response:
-        """The same, under the name of Workstacean's topic."""
-        return await self.health(request)
+    fleet_health = health
 
     async def wire(self, request: Request) -> Response:
         """The wire log of an agent or of a request; it records for a while after each call."""
