@@ -37,7 +37,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.event import TaskEvent
-from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, WORLDSTATE_DELTA
+from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, IDEMPOTENT, WORLDSTATE_DELTA
 from fleetsim.model.task import JsonObject
 from fleetsim.runtime.inbound import EVENT_STREAM_HEADERS, EventStreamResponse, Refusal, traceparent_of, while_connected
 from fleetsim.wire import jsonrpc, rest
@@ -291,6 +291,8 @@ def _extensions(skills: Iterable[Skill]) -> Iterable[AgentExtension]:
         yield AgentExtension(uri=BLAST, description="How far each skill reaches", params={"skills": radii})
     if modes := {s.skill_id: {"mode": s.hitl} for s in skills if s.hitl}:
         yield AgentExtension(uri=HITL_MODE, description="When each skill asks a human", params={"skills": modes})
+    if twice := {s.skill_id: {"idempotent": True} for s in skills if s.idempotent}:
+        yield AgentExtension(uri=IDEMPOTENT, description="Skills that may run twice", params={"skills": twice})
 
 
 MAX_AGE_S = 60

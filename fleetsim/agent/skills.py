@@ -212,8 +212,8 @@ class Skill:
     """One thing an agent offers, and the async function that does it.
 
     ``cost`` and ``sure`` declare that it reports cost-v1 and confidence-v1; ``effects`` what it changes;
-    ``radius`` its blast-v1 radius and ``hitl`` its hitl-mode-v1 mode. ``public`` false keeps it on the
-    extended card only. ``undeclared`` collects what it did and had not declared.
+    ``radius`` its blast-v1 radius and ``hitl`` its hitl-mode-v1 mode. ``idempotent``: it may run twice.
+    ``public`` false keeps it on the extended card only. ``undeclared`` collects what it did and had not declared.
     """
 
     skill_id: str
@@ -229,6 +229,7 @@ class Skill:
     effects: tuple[Effect, ...] = ()
     radius: str | None = None
     hitl: str | None = None
+    idempotent: bool = False
     public: bool = True
     undeclared: set[str] = field(default_factory=set, repr=False, compare=False)
 

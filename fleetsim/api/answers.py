@@ -270,7 +270,10 @@ class OpenRequest(HubAnswer, frozen=True, kw_only=True):
 
 
 class EndedRequest(HubAnswer, frozen=True, kw_only=True):
-    """A request with its outcome (``model.work.Outcome``). The two dates are as in the event of the outcome."""
+    """A request with its outcome (``model.work.Outcome``). The two dates are as in the event of the outcome.
+
+    ``retried_as`` is the request that sends it again, in the answer for one request.
+    """
 
     correlation_id: str
     parent_id: str | None
@@ -306,6 +309,7 @@ class EndedRequest(HubAnswer, frozen=True, kw_only=True):
     parts_total: int
     chunks: int | None
     retry_of: str | None
+    retried_as: str | UnsetType = UNSET
     question_id: ClassVar[str | None] = None
     asks_for_data: ClassVar[bool] = False
 

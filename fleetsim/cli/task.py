@@ -196,6 +196,7 @@ def get(
                 ("context", result.context_id),
                 ("asked by", row.system_actor if row else None),
                 ("retry of", row.retry_of if row else None),
+                ("retried as", (getattr(row, "retried_as", None) or None) if row else None),
                 ("took", render.seconds(row.duration_ms / 1000) if row and row.duration_ms is not None else None),
                 ("cost", f"${result.cost_usd:.4f}" if result.cost_usd else None),
             ]

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp
 
 from fleetsim.api.answers import Accepted, ActionRow, InboxPage, KeyIdentity, LivenessReport, NamedRequest, TaskPage
 from fleetsim.api.bodies import AnswerBody, EmptyBody, RequestBody, RetryBody, VetoBody
-from fleetsim.caller.retry import RETRIED_KINDS
+from fleetsim.caller.retry import RETRIED_KINDS, retry_id
 from fleetsim.client.hub_client import CHALLENGE, prove
 from fleetsim.events.wire import to_wire
 from fleetsim.health.fleet_health import WINDOW_MAX, WINDOW_MIN, window_start
@@ -220,7 +220,11 @@ class Api:
             return answer(with_content(track_row(track), answer_parts(track.task)[0] if track.task else ()))
         outcome = await self._hub.ledger.outcome(correlation_id)
         if outcome is not None:
-            return answer(with_content(outcome_row(outcome), outcome.parts))
+            again = retry_id(correlation_id) if outcome.kind in RETRIED_KINDS else ""
+            row = outcome_row(outcome)
+            if again and await self._hub.ledger.request(again) is not None:
+                row = replace(row, retried_as=again)
+            return answer(with_content(row, outcome.parts))
         record = await self._hub.ledger.request(correlation_id)
         if record is None:
             raise UnknownTarget(f"no request “{one_line(correlation_id, 64)}” is known")

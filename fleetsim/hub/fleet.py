@@ -20,7 +20,7 @@ from fleetsim.health.fleet_health import OUTCOMES_MAX, Condition, FleetHealth, H
 from fleetsim.health.outcome_stats import WINDOW
 from fleetsim.hub.agents import AgentNotes, callback_base, route_of
 from fleetsim.ledger import Ledger
-from fleetsim.model.extensions import hubs_of
+from fleetsim.model.extensions import IDEMPOTENT, declared, hubs_of
 from fleetsim.model.work import SkillRequest
 from fleetsim.request.records import AgentRoute, RequestRecord
 from fleetsim.runtime.ports import Clock
@@ -84,9 +84,12 @@ class CurrentFleet:
         return (*hubs_of(request.metadata), self.hub_id)
 
     def idempotent(self, agent: str, skill: str) -> bool:
-        """Whether agents.yaml declares that the skill may run twice."""
+        """Whether agents.yaml or the agent's card declares that the skill may run twice."""
         view = self._broker.find(agent)
-        return view is not None and any(s.name == skill and s.idempotent for s in view.entry.skills)
+        if view is None:
+            return False
+        on_card = declared(view.card, IDEMPOTENT, skill) if view.card is not None else None
+        return on_card == {"idempotent": True} or any(s.name == skill and s.idempotent for s in view.entry.skills)
 
     def came_through(self, request: SkillRequest) -> Collection[str]:
         """The agents that are hubs that the request has visited; this hub may be one of its own agents."""

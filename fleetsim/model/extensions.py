@@ -28,8 +28,10 @@ EFFECT_DOMAIN = BASE + "effect-domain-v1"
 BLAST = BASE + "blast-v1"
 HITL_MODE = BASE + "hitl-mode-v1"
 TRACE = BASE + "trace-v1"
+IDEMPOTENT = "urn:fleetsim:idempotent-v1"
+"""Our own: a card declares skills that may do the same request twice without harm (docs/howto/send-again.md)."""
 
-SUPPORTED = frozenset({COST, CONFIDENCE, WORLDSTATE_DELTA, EFFECT_DOMAIN, BLAST, HITL_MODE, TRACE})
+SUPPORTED = frozenset({COST, CONFIDENCE, WORLDSTATE_DELTA, EFFECT_DOMAIN, BLAST, HITL_MODE, TRACE, IDEMPOTENT})
 """The extensions that our caller knows. It activates one that a card requires."""
 
 COST_TYPE = "application/vnd.protolabs.cost-v1+json"

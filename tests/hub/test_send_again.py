@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
+import click
 import pytest
+from msgspec import UNSET
 
+from fleetsim.agent import Agent, SkillContext, SkillFailed
+from fleetsim.api.answers import EndedRequest
+from fleetsim.caller.retry import retry_id
+from fleetsim.cli.controls import AttachedControls, HubControls
+from fleetsim.cli.retry import confirmed as confirmed_groups
 from fleetsim.cli.retry import send_again
 from fleetsim.fleet.settings import SkillEntry
 from fleetsim.model.errors import FleetsimError, MayHaveRun, UnknownTarget
 from fleetsim.model.work import SkillRequest
+from fleetsim.testbed.faults import LoseReply, Match
 from tests.hub.local_hub import LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 
@@ -33,8 +43,10 @@ async def test_what_reached_nobody_is_sent_again_and_names_the_old_request() -> 
         new = await t.remote.retry("c-1")
         outcome = await t.hub.tracker.wait(new)
         assert (outcome.text, outcome.retry_of) == ("you said hi", "c-1")
-        row = await t.remote.task(new)
-        assert (row.retry_of, (await t.remote.task("c-1")).state) == ("c-1", "undeliverable")
+        row, old = await t.remote.task(new), await t.remote.task("c-1")
+        assert (row.retry_of, old.state) == ("c-1", "undeliverable")
+        assert isinstance(old, EndedRequest)
+        assert (old.retried_as, row.retried_as) == (new, UNSET)
         accepted = [event for event in t.events("agent.skill.request") if event.correlation_id == new]
         assert [getattr(event, "retry_of", None) for event in accepted] == ["c-1"]
 
@@ -52,6 +64,94 @@ async def test_work_that_may_have_run_needs_a_confirmation_or_a_declaration() ->
                 assert len(t.events("agent.skill.request")) == before
             new = await t.remote.retry("c-1", may_repeat=needed)
             assert (await t.hub.tracker.wait(new)).kind == "failed"
+
+
+async def test_a_declaration_on_the_card_spares_the_confirmation() -> None:
+    agent = Agent("quinn")
+
+    @agent.skill("fail", idempotent=True)
+    async def fail(task: SkillContext) -> str:
+        raise SkillFailed("the disk is full")
+
+    @agent.skill("other")
+    async def other(task: SkillContext) -> str:
+        raise SkillFailed("the disk is full")
+
+    async with local_hub(agent) as t:
+        await asyncio.sleep(1)
+        for cid in ("fail", "other"):
+            assert await ended(t, cid, skill=cid) == "failed"
+        assert await t.remote.retry("fail")
+        with pytest.raises(MayHaveRun):
+            await t.remote.retry("other")
+
+
+@asynccontextmanager
+async def lost() -> AsyncIterator[tuple[LocalHub, str]]:
+    """A hub, and a request whose reply was lost: it ended as unknown, and the agent did the work."""
+    async with local_hub(worker(), entries={"quinn": {"push": "off"}}, agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        trouble = t.network.fault(LoseReply(), Match(origin=AT_QUINN, method="POST"))
+        work = await t.agents_client(AVA).call("delegate", {"agent": "quinn", "skill": "echo", "message": "hi"})
+        cid = work.data["correlationId"]
+        assert (await t.hub.tracker.wait(cid)).kind == "unknown"
+        trouble.lift()
+        await asyncio.sleep(120)
+        yield t, cid
+
+
+async def by_api(t: LocalHub, cid: str, *, confirmed: bool) -> str:
+    body = json.dumps({"mayRepeat": confirmed}).encode()
+    reply = await t.http("POST", f"/api/tasks/{cid}/retry", body)
+    told = json.loads(reply.body)
+    if reply.status == 409 and told["code"] == "FLEETSIM_ERR_MAY_HAVE_RUN":
+        raise MayHaveRun(told["error"])
+    return str(told["data"]["correlationId"])
+
+
+async def by_client(t: LocalHub, cid: str, *, confirmed: bool) -> str:
+    return await t.remote.retry(cid, may_repeat=confirmed)
+
+
+async def by_many(t: LocalHub, cid: str, *, confirmed: bool) -> str:
+    report = await t.remote.retries("unknown")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin.isatty", lambda: False)
+        try:
+            chosen = confirmed_groups(report, 1, may_repeat=confirmed)
+        except click.UsageError as error:
+            raise MayHaveRun(str(error)) from None
+    sent: dict[str, str] = {}
+    await send_again(t.remote, chosen, 0.0, sent, {})
+    return sent[cid]
+
+
+async def by_own_dashboard(t: LocalHub, cid: str, *, confirmed: bool) -> str:
+    await HubControls(t.hub).retry(cid, may_repeat=confirmed)
+    return retry_id(cid)
+
+
+async def by_attached_dashboard(t: LocalHub, cid: str, *, confirmed: bool) -> str:
+    await AttachedControls(lambda: t.remote).retry(cid, may_repeat=confirmed)
+    return retry_id(cid)
+
+
+@pytest.mark.parametrize("door", [by_api, by_client, by_many, by_own_dashboard, by_attached_dashboard])
+async def test_an_unknown_outcome_needs_a_confirmation_at_each_door(door: Callable[..., Awaitable[str]]) -> None:
+    async with lost() as (t, cid):
+        with pytest.raises(MayHaveRun):
+            await door(t, cid, confirmed=False)
+        outcome = await t.hub.tracker.wait(await door(t, cid, confirmed=True))
+        assert (outcome.kind, outcome.text, outcome.retry_of) == ("completed", "you said hi", cid)
+
+
+async def test_a_model_cannot_send_an_unknown_outcome_again() -> None:
+    async with lost() as (t, cid):
+        refused = await t.agents_client(AVA).call("retry_task", {"correlationId": cid})
+        assert refused.is_error
+        assert "may have done" in refused.text
+        with pytest.raises(UnknownTarget):
+            await t.hub.tracker.wait(retry_id(cid))
 
 
 async def test_a_request_is_sent_again_once_and_then_the_newest_of_the_chain() -> None:
