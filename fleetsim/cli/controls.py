@@ -96,6 +96,9 @@ class HubControls(SavingControls):
     async def cancel(self, correlation_id: str) -> None:
         await self._hub.dispatcher.cancel(correlation_id)
 
+    async def retry(self, correlation_id: str, *, may_repeat: bool) -> None:
+        await self._hub.dispatcher.retry(correlation_id, may_repeat=may_repeat)
+
     async def fire(self, ceremony_id: str) -> None:
         await self._hub.require_scheduler().run_now(ceremony_id)
 
@@ -156,6 +159,9 @@ class AttachedControls(SavingControls):
 
     async def cancel(self, correlation_id: str) -> None:
         await self._hub.cancel(correlation_id)
+
+    async def retry(self, correlation_id: str, *, may_repeat: bool) -> None:
+        await self._hub.retry(correlation_id, may_repeat=may_repeat)
 
     async def fire(self, ceremony_id: str) -> None:
         await self._hub.run_ceremony(ceremony_id)

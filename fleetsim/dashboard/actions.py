@@ -133,6 +133,9 @@ ACTIONS = (
         changes=True,
         footer=True,
     ),
+    Action(
+        "again", "a", "again", "sends what failed again, after a confirmation", ("tasks",), changes=True, footer=True
+    ),
     Action("fire", "F", "fire now", "fires it now, after a confirmation", ("ceremonies",), changes=True, footer=True),
     Action("refresh-card", "R", "refresh card", "reads its card again", ("fleet", "agent"), changes=True, footer=True),
     Action("related", "t", "tasks", "opens its tasks, or its task", ("fleet", "agent", "events"), footer=True),
@@ -184,7 +187,12 @@ ACTIONS = (
     ),
     Action("back", "escape", "back", "closes the detail, else removes the filter; it never quits", footer=True),
     Action(
-        "mark", "space", "mark", "marks the row; cancel, reply, fire then act on all marked rows", MARKED, footer=True
+        "mark",
+        "space",
+        "mark",
+        "marks the row; cancel, again, reply, fire act on all marked rows",
+        MARKED,
+        footer=True,
     ),
     Action("mark-all", "ctrl+a", "mark all", "marks all shown rows", MARKED),
     Action("unmark", "u", "unmark", "removes the marks", MARKED),

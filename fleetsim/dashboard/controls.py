@@ -61,6 +61,10 @@ class Controls:
         """Ask the agent to stop a task."""
         raise FleetsimError("a picture has no actions")
 
+    async def retry(self, correlation_id: str, *, may_repeat: bool) -> None:
+        """Send a request again; ``may_repeat``: also if the agent may have done the work."""
+        raise FleetsimError("a picture has no actions")
+
     async def fire(self, ceremony_id: str) -> None:
         """Run a ceremony now."""
         raise FleetsimError("a picture has no actions")

@@ -151,6 +151,8 @@ class TaskRow:
     confidence: float | None = None
     parts: tuple[str, ...] = ()
     parts_total: int = 0
+    retry_of: str = ""
+    retried_as: str = ""
 
     @property
     def open(self) -> bool:
@@ -298,7 +300,7 @@ class TaskFold:
                     self._parents.pop()
         row = task.row
         row.updated_at = event.at
-        if event.agent and not row.agent:
+        if event.agent and event.agent != row.agent:  # another agent after a fallback
             row.agent = one_line(event.agent, 100)
         if event.skill and not row.skill:
             row.skill = one_line(event.skill, 100)
@@ -325,6 +327,7 @@ class TaskFold:
             if key not in self._tasks:
                 self._tasks[key] = known.get(key) or _Task(key, row.accepted_at)
                 self._tasks[key].take(row)
+                self._chain(self._tasks[key], row.retry_of)
         self._rows = None
         return done
 
@@ -334,9 +337,18 @@ class TaskFold:
             if not row.agent and len(targets) == 1:
                 row.agent = targets[0]
             row.origin = one_line(event.system_actor, 100)
+            self._chain(task, event.retry_of)
             if not task.turns:  # the state of the hub may have it already
                 task.turn(event, "", event.text, read.parts(event.parts))
             task.step(event, "→", "request accepted")
+
+    def _chain(self, task: _Task, retry_of: str | None) -> None:
+        """Connect a task with the one that it sends again."""
+        if retry_of:
+            task.row.retry_of = one_line(retry_of, 200)
+            if (old := self._tasks.get(retry_of)) is not None:
+                old.row.retried_as = task.row.correlation_id
+                old.copied = old.detail = None
 
     def bound(self, event: events.TaskBound) -> None:
         if task := self._of(event):
@@ -428,6 +440,7 @@ class TaskFold:
         row.state, row.via, row.question_id = outcome.kind.value, outcome.via.value, None
         row.origin = one_line(outcome.system_actor, 100) or row.origin
         row.success, row.reason = outcome.success, one_line(outcome.reason, 500)
+        self._chain(task, outcome.retry_of)
         row.duration_ms, row.cost_usd, row.confidence = outcome.duration_ms, outcome.cost_usd, outcome.confidence
         if usage is not None and (usage.input_tokens or usage.output_tokens):
             row.tokens = usage.input_tokens, usage.output_tokens

@@ -131,6 +131,9 @@ class Desk(Controls):
     async def cancel(self, correlation_id: str) -> None:
         await self._do("cancel", correlation_id)
 
+    async def retry(self, correlation_id: str, *, may_repeat: bool) -> None:
+        await self._do("retry", correlation_id, *(("may repeat",) * may_repeat))
+
     async def fire(self, ceremony_id: str) -> None:
         await self._do("fire", ceremony_id)
 

@@ -77,11 +77,19 @@ class Journal:
         since = self.at.isoformat() if level is Level.WARN else None
         return self.say("agent.health.changed", level, agent=agent, health=word, why=why, since=since)
 
-    def request(self, agent: str, skill: str, *, actor: str = "user", text: str = "", cid: str = "") -> dict[str, Any]:
+    def request(
+        self, agent: str, skill: str, *, actor: str = "user", text: str = "", cid: str = "", **fields: Any
+    ) -> dict[str, Any]:
         about = {"correlation_id": cid or self.new_id(), "agent": agent, "skill": skill}
         said = text or f"Please run {skill}."
         self.say(
-            "agent.skill.request", **about, text=said, targets=[agent], systemActor=actor, source=actor.split(".")[0]
+            "agent.skill.request",
+            **about,
+            text=said,
+            targets=[agent],
+            systemActor=actor,
+            source=actor.split(".")[0],
+            **fields,
         )
         return about
 

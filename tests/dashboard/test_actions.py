@@ -47,6 +47,7 @@ CHECKS: dict[str, tuple[str, Check]] = {
     "send": ("3 r o k", lambda ui: asked(ui) == ["answer"]),
     "reject": ("3", lambda ui: "Reject the question" in ui.text),
     "cancel": ("2", lambda ui: "Cancel task" in ui.text),
+    "again": ("2 ctrl+a", lambda ui: "Send again" in ui.text),
     "fire": ("4", lambda ui: "Fire quinn.daily-digest now?" in ui.text),
     "refresh-card": ("1", lambda ui: asked(ui) == ["refresh"]),
     "related": ("1", lambda ui: ui.pane.id == "tasks" and ui.pane.filter_text.startswith("agent=")),

@@ -344,6 +344,42 @@ async def test_a_finished_task_is_not_cancelled() -> None:
         assert ui.desk.asked == []
 
 
+def outage() -> Journal:
+    """Of five requests, two reached nobody, one failed, one is at work, and one was sent again."""
+    j = Journal()
+    for number, (agent, kind) in enumerate((("quinn", "undeliverable"), ("quinn", "undeliverable"), ("ava", "failed"))):
+        j.end(j.request(agent, "review", cid=f"old-{number}"), kind)
+    j.bind(j.request("quinn", "review", cid="at-work"))
+    j.end(j.request("quinn", "review", cid="old-9"), "failed")
+    j.end(j.request("quinn", "review", cid="new-9", retryOf="old-9"), retryOf="old-9")
+    return j
+
+
+async def test_marked_tasks_are_sent_again_after_a_confirmation_that_names_what_may_have_run() -> None:
+    async with showing(outage().events, "2", "ctrl+a", "a") as ui:
+        assert "3 tasks" in ui.text
+        assert "ava may have done 1" in ui.text
+        assert "quinn may have done" not in ui.text
+        assert ui.desk.asked == []
+        await ui.press("y")
+        assert sorted(ui.desk.asked) == [
+            ("retry", "old-0"),
+            ("retry", "old-1"),
+            ("retry", "old-2", "may repeat"),
+        ]
+
+
+async def test_a_task_at_work_and_one_that_was_sent_again_are_not_sent_and_the_page_shows_the_chain() -> None:
+    async with showing(outage().events, "2", "a") as ui:
+        assert "sent again" in ui.status
+        await ui.press("slash", *"task=old-9", "enter", "a")
+        assert "was sent again" in ui.status
+        assert "new-9" in ui.text
+        await ui.press("escape", "slash", *"task=new-9", "enter")
+        assert "old-9" in ui.text
+        assert ui.desk.asked == []
+
+
 async def test_fire_runs_the_ceremony_under_the_cursor_and_never_a_broken_one() -> None:
     async with showing(EVENTS, "4", "F") as ui:
         assert ui.desk.asked == []

@@ -87,6 +87,13 @@ def test_a_second_outcome_of_one_request_changes_nothing() -> None:
     assert len(seen.recent) == 1
 
 
+def test_a_task_that_fell_back_belongs_to_the_agent_that_got_it() -> None:
+    j = journal()
+    about = j.request("quinn", "review")
+    j.bind(about | {"agent": "ava"})
+    assert [task.agent for task in view(j).tasks] == ["ava"]
+
+
 def test_an_agent_that_left_the_file_leaves_the_screen() -> None:
     j = journal()
     j.say("config.loaded", agents=["a", "b"], path="agents.yaml")

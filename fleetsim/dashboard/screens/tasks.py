@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 
+from fleetsim.caller.retry import RETRIED_KINDS
 from fleetsim.dashboard import outside
 from fleetsim.dashboard.chrome import ScreenName, Size
 from fleetsim.dashboard.labels import LABEL_MAX, MUTED, STATE, STRONG, Tone, duration, money, origin, since
 from fleetsim.dashboard.markdown import spoken, without_marks
 from fleetsim.dashboard.parts_tree import PartsTree
-from fleetsim.dashboard.screens.pane import Pane
+from fleetsim.dashboard.screens.pane import Pane, counted
 from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, left_out, line, named, wrap
 from fleetsim.dashboard.view import QuestionRow, View
 from fleetsim.dashboard.view_tasks import Step, TaskDetail, TaskRow, Turn
 from fleetsim.dashboard.widgets import Grid, Page
 from fleetsim.model.text import one_line, placeholder
+from fleetsim.model.work import OutcomeKind
 
 SILENT_S = 30
 """A working task without news for this long is silent."""
@@ -100,6 +103,7 @@ def story(detail: TaskDetail, now: datetime, width: int) -> list[Text]:
         ("agent", line(row.agent or "-", (" / ", MUTED), row.skill or "-")),
         ("origin", line(origin(row.origin))),
         ("request", line(row.correlation_id)),
+        *((name, line(cid)) for name, cid in (("retry of", row.retry_of), ("again as", row.retried_as)) if cid),
         ("task", line(row.task_id or "not bound yet")),
         ("context", line(row.context_id or "-")),
         ("via", fitted(via, WIDE)),
@@ -327,6 +331,23 @@ class TasksPane(Pane):
 
         what = [line("Open this file of the agent on the desktop?"), line((one_line(paths[0], 200), STRONG))]
         self.host.confirm("Open", what, f"open:{paths[0]}", "not opened", work)
+
+    def action_again(self) -> None:
+        chosen = set(self.chosen_tasks())
+        rows = [r for r in self.host.view.tasks if r.state in RETRIED_KINDS and r.correlation_id in chosen]
+        rows = [row for row in rows if not (row.open or row.retried_as)]
+        if not rows:
+            self.host.say("nothing here may be sent again: it works, ended otherwise, or was sent again", Tone.WARN)
+            return
+        doubtful = {row.correlation_id: row.agent for row in rows if row.state != OutcomeKind.UNDELIVERABLE}
+        what = counted("Send again", "task", [f"{row.agent} / {row.skill}" for row in rows])
+        for agent, times in Counter(doubtful.values()).items():
+            what.append(line((f"{agent} may have done {times} already, and may do it twice", Tone.WARN)))
+        send = self.host.controls.retry
+        jobs = {
+            r.correlation_id: partial(send, r.correlation_id, may_repeat=r.correlation_id in doubtful) for r in rows
+        }
+        self.act_on("Send again", jobs, what, "not sent", f"sent {len(rows)} again")
 
     def action_follow(self) -> None:
         self._follow = not self._follow
