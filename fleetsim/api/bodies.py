@@ -89,6 +89,15 @@ class VetoBody(_Body):
     """The name of the person."""
 
 
+class RaiseBody(_Body):
+    """Raise a limit until its period ends."""
+
+    amount: Annotated[float, Field(gt=0, le=1e9)]
+    """By how much, in its unit."""
+    by: Person = "operator"
+    """The name of the person."""
+
+
 class RetryBody(_Body):
     """Send a request again."""
 

@@ -131,9 +131,28 @@ class DatabaseState(HubAnswer, frozen=True, kw_only=True):
     synchronous: str
 
 
+class LimitFacts(HubAnswer, frozen=True, kw_only=True):
+    """A limit in its period of now. ``subject`` are the requests that count, ``most`` has what was ``raised``, and
+    ``share`` is the used and reserved part of it."""
+
+    name: str
+    subject: str
+    unit: str
+    per: str
+    zone: str
+    most: float
+    raised: float
+    used: float
+    reserved: float
+    left: float
+    share: float
+    resets_at: Moment
+
+
 class HealthSnapshot(HubAnswer, frozen=True, kw_only=True):
     """The fleet at one moment. ``orphaned_skills`` failed, and no agent had a success at them. ``storage`` is the
-    reason why the hub's ledger takes no writes, and empty if it does. A fleet of several hubs has them in ``hubs``."""
+    reason why the hub's ledger takes no writes, and empty if it does. A fleet of several hubs has them in ``hubs``, one
+    with limits these in ``limits``, as they were a few seconds ago."""
 
     collected_at: Moment
     agents: tuple[AgentHealth, ...]
@@ -149,6 +168,7 @@ class HealthSnapshot(HubAnswer, frozen=True, kw_only=True):
     orphaned_skill_count: int
     hubs: tuple[HubMember, ...] | UnsetType = UNSET
     database: DatabaseState | UnsetType = UNSET
+    limits: tuple[LimitFacts, ...] | UnsetType = UNSET
 
     def agent(self, name: str) -> AgentHealth | None:
         """The row of one agent."""

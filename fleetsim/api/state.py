@@ -20,7 +20,7 @@ from fleetsim.api.answers import (
     RunFacts,
     Veto,
 )
-from fleetsim.api.health import HubMember, OutcomeStats
+from fleetsim.api.health import HubMember, LimitFacts, OutcomeStats
 from fleetsim.model.task import JsonObject
 
 
@@ -90,7 +90,8 @@ class HubState(HubAnswer, frozen=True, kw_only=True):
 
     The first page has ``fleet`` and everything else. Later pages have only ``open``, ``vetoes`` and ``questions`` of
     further requests; ``next`` is the ``after`` of the next page. With ``limit=0`` a page has no requests and events.
-    Requests, questions, ceremonies, channels and hubs are rows as their own endpoints have them; ``events`` are the
+    ``limits`` are limits of accounts that were reached, ``limit_uses`` those of agents.yaml. Requests, questions,
+    ceremonies, channels, hubs and limits are rows as their own endpoints have them; ``events`` are the
     newest up to ``seq``.
     """
 
@@ -107,6 +108,7 @@ class HubState(HubAnswer, frozen=True, kw_only=True):
     hubs: tuple[HubMember, ...] = ()
     rejected: tuple[str, ...] = ()
     limits: tuple[tuple[str, str], ...] = ()
+    limit_uses: tuple[LimitFacts, ...] = ()
     open: tuple[OpenRequest, ...] = ()
     next: str | None = None
     questions: tuple[QuestionFacts, ...] = ()

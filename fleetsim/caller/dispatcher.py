@@ -14,6 +14,7 @@ from typing import Protocol
 from msgspec.structs import asdict, replace
 
 from fleetsim.api.answers import RetryGroup, RetryReport
+from fleetsim.caller.limits import CurrentLimits
 from fleetsim.caller.retry import RetryRefused, require_first, retry_id, retry_request
 from fleetsim.caller.tracker import Tracker
 from fleetsim.caller.webhooks import CallbackTokens
@@ -26,6 +27,7 @@ from fleetsim.model.errors import (
     FleetsimError,
     MayHaveRun,
     NotAccepting,
+    OverLimit,
     QuestionNotOpenYet,
     TaskNotCancelable,
     UnknownTarget,
@@ -84,6 +86,7 @@ class Dispatcher:
         cards: CardReader,
         registry: TargetResolver,
         routes: Routes,
+        limits: CurrentLimits | None = None,
         cooldowns_s: Mapping[str, float] | None = None,
         policies: Mapping[tuple[str, str], SkillEntry] | None = None,
     ) -> None:
@@ -95,6 +98,7 @@ class Dispatcher:
         self._cards = cards
         self._registry = registry
         self._routes = routes
+        self._limits = limits
         self.cooldowns_s = cooldowns_s or {}
         self.policies = policies or {}
         self._last: dict[tuple[str, str], float] = {}
@@ -114,6 +118,7 @@ class Dispatcher:
             QuestionNotOpenYet: an open request has the task, and its question is being recorded.
             TooMuchText: the text is longer than ``text_chars_max``.
             TooManyParts: its files, data and metadata are more than one message may carry.
+            OverLimit: a limit has no room for it.
             NotAccepting: the ledger cannot record it, or the hub is closing; no agent was called.
         """
         # a new card may change the dialect or need a person
@@ -317,7 +322,7 @@ class Dispatcher:
         now = self._runtime.clock.now()
         rules = self._tracker.rules
         configured = rules.skill_limits_s.get(skill, rules.task_limit_s)
-        limit = request.timeout_s or configured
+        limit, limits = request.timeout_s or configured, self._limits
         return RequestRecord(
             **asdict(route) | {"skill": skill, "hint": route.hint or ""},
             request=replace(request, targets=(agent,), skill=skill),
@@ -326,6 +331,11 @@ class Dispatcher:
             shortened=limit < configured,
             message_id=self._runtime.ids.new(),
             token_epoch=self._tokens.current,
+            bookings=(
+                limits.bookings(request, skill, [agent, *(other.agent for other in route.fallback)])
+                if limits is not None and limits.limits
+                else ()
+            ),
         )
 
     def _by_policy(self, route: AgentRoute, request: SkillRequest, policy: SkillEntry) -> AgentRoute:
@@ -373,6 +383,9 @@ class Dispatcher:
         accepted = False
         try:
             accepted = await self._ledger.accept(records, run=run)
+        except OverLimit as error:
+            error.retry_after_s = max(0.0, (error.resets_at - self._runtime.clock.now()).total_seconds())
+            raise self._dropped(records[0].request, "limit", error) from None
         finally:
             if not accepted:
                 for key in cooling:

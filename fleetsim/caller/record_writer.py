@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Protocol, TypeVar
@@ -20,6 +20,7 @@ from fleetsim.events.log import EventLog
 from fleetsim.ledger import Ledger, LedgerBroken
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.work import Outcome
+from fleetsim.request.limits import Booking
 from fleetsim.request.records import QuestionState, RequestRecord
 from fleetsim.request.signals import Ask, QuestionRecorded, ResolveQuestion
 from fleetsim.request.track import Track
@@ -169,12 +170,12 @@ class RecordWriter:
 
     # ------------------------------------------------------------------ its outcome
 
-    async def close(self, outcome: Outcome) -> bool:
-        """Record the outcome. Returns whether the request had none before. Raises LedgerBroken if the storage failed
-        for good, and ValueError for a value that cannot be recorded; an event reported it.
+    async def close(self, outcome: Outcome, bookings: Sequence[Booking]) -> bool:
+        """Record the outcome and its bookings. Returns whether the request had none before. Raises LedgerBroken if the
+        storage failed for good, and ValueError for a value that cannot be recorded; an event reported it.
         """
         try:
-            return await self._until_recorded(lambda: self._ledger.close(outcome))
+            return await self._until_recorded(lambda: self._ledger.close(outcome, bookings))
         except LedgerBroken:
             raise
         except Exception as error:

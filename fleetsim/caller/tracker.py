@@ -36,6 +36,7 @@ from fleetsim.model.parts import require_parts, weight_of
 from fleetsim.model.task import TERMINAL, Task
 from fleetsim.model.work import Answer, Cause, Decision, Outcome, OutcomeKind, Question, UpdateSource
 from fleetsim.request.ending import outcome_of
+from fleetsim.request.limits import settlement
 from fleetsim.request.machine import new_track, step
 from fleetsim.request.records import Phase, RequestRecord
 from fleetsim.request.signals import (
@@ -503,7 +504,10 @@ class Tracker:
         """Record the outcome, then notify. Only the call that decided notifies (I-01, I-04)."""
         failpoints.reached("before_close")
         try:
-            decided = await self._writer.close(outcome)
+            bookings = track.record.bookings
+            if bookings:
+                bookings = settlement(bookings, outcome, sent=track.record.phase is not Phase.INTENT)
+            decided = await self._writer.close(outcome, bookings)
         except Exception as error:
             # The request is open in the ledger: the next start resumes it.
             self._forget(track)

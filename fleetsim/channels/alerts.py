@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import ConfigDict, Field
 
+from fleetsim.api.answer import iso
 from fleetsim.api.health import HealthSnapshot
 from fleetsim.channels.channel import ChannelIds
 from fleetsim.events.fleet import AlertCleared, AlertRaised, NoticeDelivered
@@ -34,6 +35,7 @@ class AlertKind(StrEnum):
     AGENT_DOWN = "agent_down"
     CEREMONY_MISSED = "ceremony_missed"
     STORAGE = "storage"
+    LIMIT = "limit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,8 @@ class AlertSettings:
     """A ceremony that missed a slot, until it fires again."""
     storage: bool = True
     """The hub's ledger takes no writes, as with a full disk: no request is accepted."""
+    limit_share_from: Share | None = 0.8
+    """A limit of which this share is used and reserved, until its period ends or it is raised."""
     cooldown_s: Annotated[float, Field(ge=0, le=86_400, strict=True)] = 3_600.0
     """The least time between two alerts of one kind about the same thing."""
 
@@ -77,6 +81,7 @@ class AlertKey(NamedTuple):
             AlertKind.AGENT_DOWN: f"{subject} is down",
             AlertKind.CEREMONY_MISSED: f"ceremony {subject} missed its time",
             AlertKind.STORAGE: "the hub cannot record anything",
+            AlertKind.LIMIT: f"the limit {subject} is nearly reached",
         }[self.kind]
 
 
@@ -130,6 +135,10 @@ def what_holds(
             holding[AlertKey(AlertKind.ORPHANED_SKILL, skill)] = "it failed, and not one success in the last 24 hours"
     if settings.ceremony_missed:
         holding |= {AlertKey(AlertKind.CEREMONY_MISSED, ceremony): why for ceremony, why in missed.items()}
+    for use in snapshot.limits or ():
+        if settings.limit_share_from is not None and use.share >= settings.limit_share_from:
+            text = f"{use.share:.0%} of {use.most:,g} {use.unit} used and reserved until {iso(use.resets_at)}"
+            holding[AlertKey(AlertKind.LIMIT, use.name)] = text
     if settings.storage and snapshot.storage:
         holding[AlertKey(AlertKind.STORAGE)] = one_line(snapshot.storage, 300)
     return AlertFacts(holding, undecided)

@@ -239,6 +239,9 @@ def of_question(event: QuestionAsked | QuestionOverdue | QuestionExpired, link: 
     )
 
 
+_COMMANDS = {AlertKind.CEREMONY_MISSED: "ceremony list", AlertKind.LIMIT: "limits"}
+
+
 def of_alert(event: AlertRaised | AlertCleared) -> Notice:
     """The begin or the end of a problem of the fleet."""
     key, raised = AlertKey(AlertKind(event.kind), event.subject), isinstance(event, AlertRaised)
@@ -252,7 +255,7 @@ def of_alert(event: AlertRaised | AlertCleared) -> Notice:
         tone=NoticeKind.BAD if raised else NoticeKind.GOOD,
         headline=f"alert: {key.what}" if raised else f"over: {key.what}{lasted}",
         text=event.detail if isinstance(event, AlertRaised) else "",
-        command="fleetsim ceremony list" if key.kind is AlertKind.CEREMONY_MISSED else "fleetsim health",
+        command=f"fleetsim {_COMMANDS.get(key.kind, 'health')}",
         facts={
             "alert": event.kind,
             "subject": event.subject,

@@ -48,6 +48,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "inbox": ("fleetsim.cli.task:inbox", "Read and answer agents' questions."),
     "ceremony": ("fleetsim.cli.ceremony:ceremony", "Write, list, pause and fire ceremonies."),
     "channel": ("fleetsim.cli.health:channel", "List and test the channels that notify people."),
+    "limits": ("fleetsim.cli.limits:limits", "Show what is used of each limit, and raise one for a day."),
     "doctor": ("fleetsim.cli.doctor:doctor", "Check this machine, its files, the hub and each agent."),
     "backup": ("fleetsim.cli.backup:backup", "Copy the hub's ledger and keys while the hub runs."),
     "restore": ("fleetsim.cli.backup:restore", "Put a backup back into the state folder."),

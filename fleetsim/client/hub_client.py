@@ -6,11 +6,9 @@ Calls are checked by the hub's own models before they are sent; a call loads the
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 import json
 import os
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
@@ -22,11 +20,13 @@ from urllib.parse import quote, urlencode
 from msgspec import ValidationError, convert, structs
 
 from fleetsim.api import answers
+from fleetsim.api.health import LimitFacts
 from fleetsim.api.state import HubState
 from fleetsim.client.blocking import blocking
 from fleetsim.client.credential import Credential
 from fleetsim.client.http import check_url
 from fleetsim.client.hub_follow import TASK_WAIT_S, AgentAtHub, HubFollowing, with_parts
+from fleetsim.client.hub_proof import prove
 from fleetsim.client.results import ChatResponse
 from fleetsim.model.errors import (
     AuthRefused,
@@ -53,19 +53,6 @@ from fleetsim.runtime.real import SystemResolver, real_runtime
 from fleetsim.runtime.retry import retry_after_s
 from fleetsim.runtime.sse import StreamLimits, read_events
 from fleetsim.wire.json import dump, parse_untrusted
-
-CHALLENGE = re.compile(r"[A-Za-z0-9_-]{16,128}")
-"""The form of a challenge."""
-
-
-def prove(proof: str, url: str, challenge: str) -> str:
-    """Return the answer of the hub at ``url`` with the secret ``proof`` to a challenge.
-
-    The address is part of the answer: a stranger who forwards the challenge to the hub gets an answer for another
-    address.
-    """
-    return hmac.new(proof.encode(), f"fleetsim hub\n{url}\n{challenge}".encode(), hashlib.sha256).hexdigest()
-
 
 T = TypeVar("T")
 
@@ -444,6 +431,14 @@ class HubClient:
         """Stop work whose window for a veto is open."""
         return await self.read(answers.NamedRequest, f"/tasks/{_part(correlation_id)}/veto", {"by": by})
 
+    async def limits(self) -> list[LimitFacts]:
+        """What is used of each limit, at all hubs."""
+        return await self.read(list[LimitFacts], "/limits")
+
+    async def raise_limit(self, name: str, amount: float, *, by: str = "operator") -> LimitFacts:
+        """Raise a limit by an amount in its unit until its period ends."""
+        return await self.read(LimitFacts, f"/limits/{_part(name)}/raise", {"amount": amount, "by": by})
+
     async def events(self, *, after: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
         """Events as they happen, those after ``after`` first; ends when the hub closes.
 
@@ -512,6 +507,8 @@ class HubClient:
     retries_sync = blocking(retries)
     answer_sync = blocking(answer)
     veto_sync = blocking(veto)
+    limits_sync = blocking(limits)
+    raise_limit_sync = blocking(raise_limit)
     read_sync = blocking(read)
     get_sync = blocking(get)
     post_sync = blocking(post)

@@ -14,6 +14,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from fleetsim.ceremony.file import zone_of
 from fleetsim.channels.file import ChannelFile, link_problem, problems_of
 from fleetsim.client.http import AgentUrl
 from fleetsim.fleet.auth import HEADER, OURS, VARIABLE, AuthEntry
@@ -22,6 +23,7 @@ from fleetsim.ledger.place import Place
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ID, ID_RULE
+from fleetsim.request.limits import Limit
 from fleetsim.runtime.address import on_this_machine
 from fleetsim.runtime.explain import Pattern, combine, did_you_mean, explain
 from fleetsim.runtime.files import FileWatch
@@ -33,7 +35,7 @@ AGENTS_BYTES_MAX = AGENTS_MAX * 2 * 1024
 AGENTS_NODES_MAX = AGENTS_MAX * 100
 """The size of agents.yaml: room for that many agents with all keys, some 800 bytes and 60 values each."""
 
-CHANNELS_MAX = 100
+CHANNELS_MAX = LIMITS_MAX = 100
 PLAIN_VARIABLES = re.compile(r"(?!.*(?:KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|PRIVATE))[A-Z_][A-Z0-9_]{0,127}")
 """Variables that may be filled in: none whose name says it is a secret."""
 
@@ -58,6 +60,11 @@ class AgentsFile(BaseModel):
         *or_nothing({}, max_length=CHANNELS_MAX),
     ] = {}
     """Channels on which the hub notifies people: {id: channel}. Ceremonies name one as notifyChannel."""
+    limits: Annotated[
+        dict[Annotated[str, Pattern(ID.pattern, ID_RULE)], Limit],
+        *or_nothing({}, max_length=LIMITS_MAX),
+    ] = {}
+    """Limits beyond which requests are refused: {name: limit}."""
 
 
 async def load_fleet(path: FilePath, *, files: Files, env: Mapping[str, str], strict: bool = False) -> FleetConfig:
@@ -98,6 +105,7 @@ def parse_fleet(
     for key, channel in file.channels.items():
         problems += problems_of(written, ("channels", key), channel, env)
     problems += _bad_notices(written, file)
+    problems += _bad_limits(written, file)
     problems += _bad_proxy(written, ("fleet", "proxy"), file.fleet.proxy)
     problems += _bad_address(written, ("fleet", "base_url"), file.fleet.base_url)
     problems += _bad_address(written, ("fleet", "internal_base_url"), file.fleet.internal_base_url)
@@ -118,6 +126,7 @@ def parse_fleet(
         agents=tuple(entries),
         settings=file.fleet,
         channels={key: channel.channel(key, env) for key, channel in file.channels.items()},
+        limits=file.limits,
         source=source,
         warnings=tuple(doubts),
     )
@@ -254,6 +263,29 @@ def _bad_notices(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigErro
     link = file.fleet.question_link
     if link and (problem := link_problem(link)):
         yield written.error(("fleet", "question_link"), problem)
+
+
+def _bad_limits(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:
+    """Limits that name an unknown agent, and mistakes in one of them."""
+    yield from limit_problems(written, file.limits)
+    known = [agent.name for agent in file.agents]
+    for name, limit in file.limits.items():
+        if limit.agent is not None and limit.agent not in known:
+            near = did_you_mean(limit.agent, known)
+            yield written.error(("limits", name, "agent"), f"unknown agent “{one_line(limit.agent, 64)}”{near}")
+
+
+def limit_problems(written: YamlDocument, limits: Mapping[str, Limit]) -> Iterator[ConfigError]:
+    """Limits without exactly one unit, with an unknown zone, or with a reserve for which there is no room."""
+    for name, limit in limits.items():
+        if len(limit.units) != 1:
+            yield written.error(("limits", name), "a limit has exactly one of requests, usd and tokens", key=True)
+        elif limit.reserve is not None and limit.reserve > max(limit.units.values()):
+            yield written.error(("limits", name, "reserve"), "is more than the limit, which would admit no request")
+        try:
+            zone_of(limit.zone)
+        except ConfigError as error:
+            yield written.error(("limits", name, "zone"), str(error), hint=error.hint)
 
 
 def _clashes(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:

@@ -20,6 +20,7 @@ from fleetsim.health.fleet_health import Thresholds
 from fleetsim.ledger.interface import LedgerLimits
 from fleetsim.model.work import ALL
 from fleetsim.request import track
+from fleetsim.request.limits import Limit
 from fleetsim.request.track import BUILT_IN, Rates, Rules
 from fleetsim.runtime.address import private_reason
 from fleetsim.runtime.explain import DECLARED, Pattern, Span
@@ -399,6 +400,7 @@ class FleetConfig:
     agents: tuple[AgentEntry, ...]
     settings: FleetSettings = field(default_factory=FleetSettings)
     channels: Mapping[str, Channel] = field(default_factory=dict)
+    limits: Mapping[str, Limit] = field(default_factory=dict)
     source: str = "agents.yaml"
     warnings: tuple[str, ...] = ()
 
@@ -436,8 +438,8 @@ AT_START = frozenset({"ledger", "lease_s", "calls_max", "calls_per_agent_max", "
 class FleetChange:
     """The differences between two versions of agents.yaml: agents by name, settings by key.
 
-    ``changed`` names agents that differ in more than whether they take work; ``settings`` has ``channels`` too if any
-    differs; ``at_start`` are settings that count only from the next start on.
+    ``changed`` names agents that differ in more than whether they take work; ``settings`` has ``channels`` and
+    ``limits`` too if any differs; ``at_start`` are settings that count only from the next start on.
     """
 
     added: tuple[str, ...] = ()
@@ -463,8 +465,7 @@ def difference(before: FleetConfig, now: FleetConfig) -> FleetChange:
         f.name for f in fields(FleetSettings) if getattr(before.settings, f.name) != getattr(now.settings, f.name)
     ]
 
-    if before.channels != now.channels:
-        differing.append("channels")
+    differing += [name for name in ("channels", "limits") if getattr(before, name) != getattr(now, name)]
 
     def apart_from_work(entry: AgentEntry) -> AgentEntry:
         return replace(entry, enabled=True, disabled_why="")

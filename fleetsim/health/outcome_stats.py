@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -36,9 +36,12 @@ CONFIDENT_AT = 0.8
 EXACT_MAX = 1_000
 """Quantiles are exact up to this number of durations; beyond it their error is at most half a hundredth."""
 
+KNOWN_MIN = 20
+"""Costs of a skill that must be known before they say what its next request may cost."""
+
 _CLASS_WIDTH = log(1.01)
 _HOUR_S = 3_600
-_NANO = 10**9
+NANO = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +133,7 @@ class Totals:
         if row.confidence_nano is not None:
             self.rated_count += by
             self.confidence_nano += by * row.confidence_nano
-            self.confident_count += by * (row.confidence_nano >= CONFIDENT_AT * _NANO)
+            self.confident_count += by * (row.confidence_nano >= CONFIDENT_AT * NANO)
 
     def subtract(self, other: Totals) -> None:
         """Take the outcomes of another total out."""
@@ -168,10 +171,10 @@ class SkillOutcomes:
             max(0, outcome.duration_ms if outcome.agent_ms is None else outcome.agent_ms),
             ending,
             outcome.correlation_id,
-            round(outcome.cost_usd * _NANO) if outcome.cost_usd else 0,
+            round(outcome.cost_usd * NANO) if outcome.cost_usd else 0,
             usage.input_tokens if usage is not None else 0,
             usage.output_tokens if usage is not None else 0,
-            None if confidence is None else round(confidence * _NANO),
+            None if confidence is None else round(confidence * NANO),
         )
         self.version += 1
         if not self.rows or self.rows[-1].at <= at:
@@ -225,6 +228,11 @@ class SkillOutcomes:
             del moments[: bisect_left(moments, cutoff)]
         return gone
 
+    def p95(self, amount: Callable[[Row], int]) -> int | None:
+        """The 95th percentile of an amount among the newest outcomes that have one; None if these are too few."""
+        known = sorted(value for row in self.rows[-EXACT_MAX:] if (value := amount(row)))
+        return known[int(len(known) * 0.95)] if len(known) >= KNOWN_MIN else None
+
     def by_hour(self, success: bool) -> Iterator[tuple[float, int]]:
         """The answered outcomes of each hour without rows: the middle of the hour, and the number."""
         for hour, totals in self.hours.items():
@@ -261,13 +269,13 @@ class OutcomeGroup:
 
     def cost_usd(self) -> float:
         """US dollars of all outcomes, failures included."""
-        return sum(total.cost_nano_usd for _, total in self.totals()) / _NANO
+        return sum(total.cost_nano_usd for _, total in self.totals()) / NANO
 
     def cost_per_success(self) -> float:
         """US dollars of the outcomes that the agent is responsible for, over its successes; 0 without a success."""
         answered, failures = self.answered()
         cost = sum(total.cost_nano_usd for ending, total in self.totals() if ending.answered)
-        return cost / _NANO / (answered - failures) if answered > failures else 0.0
+        return cost / NANO / (answered - failures) if answered > failures else 0.0
 
     def low_since(self, below: float, outcomes_min: int) -> datetime | None:
         """The time from which the success rate has been under ``below``; None if it is not.
@@ -374,7 +382,7 @@ class OutcomeGroup:
             input_tokens=sum(total.input_tokens for _, total in totals),
             output_tokens=sum(total.output_tokens for _, total in totals),
             failure_rate_1h=self.last_hour(now).share,
-            mean_confidence=sum(total.confidence_nano for _, total in totals) / _NANO / rated if rated else None,
+            mean_confidence=sum(total.confidence_nano for _, total in totals) / NANO / rated if rated else None,
             confident_failures=sum(
                 total.confident_count for ending, total in totals if ending.answered and not ending.success
             ),

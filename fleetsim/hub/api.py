@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from importlib.metadata import version
 
@@ -24,9 +25,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from fleetsim.api.answers import Accepted, ActionRow, InboxPage, KeyIdentity, LivenessReport, NamedRequest, TaskPage
-from fleetsim.api.bodies import AnswerBody, EmptyBody, RequestBody, RetryBody, VetoBody
+from fleetsim.api.bodies import AnswerBody, EmptyBody, RaiseBody, RequestBody, RetryBody, VetoBody
 from fleetsim.caller.retry import RETRIED_KINDS, retry_id
-from fleetsim.client.hub_client import CHALLENGE, prove
+from fleetsim.client.hub_proof import CHALLENGE, prove
 from fleetsim.events.wire import to_wire
 from fleetsim.health.fleet_health import WINDOW_MAX, WINDOW_MIN, window_start
 from fleetsim.health.outcome_stats import WINDOW
@@ -348,6 +349,15 @@ class Api:
         acted(request, action=body.decision, correlation_id=question.correlation_id, by=by)
         return answer(question_row(question), 202)
 
+    async def limits(self, _: Request) -> Response:
+        return answer(await self._hub.fleet.limits.read())
+
+    async def raise_limit(self, request: Request) -> Response:
+        body, name = await read_body(request, RaiseBody), request.path_params["name"]
+        raised = await self._hub.fleet.limits.raise_by(name, body.amount)
+        acted(request, object=name, detail=f"by {body.amount:g} {raised.unit}", by=principal_of(request).named(body.by))
+        return answer(raised)
+
     async def test_channel(self, request: Request) -> Response:
         """Send a test notice to each sink of a channel, and wait for the results."""
         await read_body(request, EmptyBody)
@@ -375,6 +385,8 @@ class MetricsEndpoint:
     async def metrics(self, request: Request) -> Response:
         """The figures now, as OpenMetrics if the client accepts it, else as Prometheus text."""
         await self._hub.metrics.catch_up()
+        with suppress(NotAccepting):
+            await self._hub.fleet.limits.read()
         kinds = {kind.partition(";")[0].strip() for kind in request.headers.get("accept", "").lower().split(",")}
         headers = {"Cache-Control": "no-store"}
         if OPENMETRICS in kinds:
@@ -404,6 +416,9 @@ class MetricsEndpoint:
         meaning = "Notices of questions and runs that a sink has not taken yet."
         waiting = {row.id: sum(sink.undelivered for sink in row.sinks) for row in self._hub.channels.rows()}
         yield _gauge("notices_undelivered", meaning, "channel", waiting)
+        for amount in ("most", "used", "reserved"):
+            values = {row.name: getattr(row, amount) for row in self._hub.fleet.limits.newest}
+            yield _gauge(f"limit_{amount}", f"{amount.capitalize()} of a limit, in its unit.", "limit", values)
         # The members of a fleet of several hubs, at the last renewal of this one's lease.
         members = self._hub.members.hubs if self._hub.members is not None else ()
         yield _gauge("hub_owned", "Open requests that the hub owns.", "hub", {m.name: m.owned for m in members})

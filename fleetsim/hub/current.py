@@ -41,7 +41,18 @@ from fleetsim.runtime.inbound import PacedResponse
 
 T = TypeVar("T")
 
-ROWS = ("ceremonies", "ceremonyErrors", "runs", "channels", "hubs", "open", "questions", "vetoes", "recent")
+ROWS = (
+    "ceremonies",
+    "ceremonyErrors",
+    "runs",
+    "channels",
+    "hubs",
+    "limitUses",
+    "open",
+    "questions",
+    "vetoes",
+    "recent",
+)
 """The members of the state whose dates have milliseconds, as at the endpoints that these rows are of."""
 ROWS_A_TURN = 50
 """Rows that are written at once: other work runs between two groups."""
@@ -131,6 +142,7 @@ class CurrentState:
             hubs=hubs,
             rejected=hub.rejected(),
             limits=tuple(hub.limiter.accounts.at_limit()),
+            limit_uses=hub.fleet.limits.newest,
         )
 
     async def whole(self, *, requests: bool = True) -> HubState:

@@ -26,13 +26,14 @@ from fleetsim.api.bodies import (
     DelegateBody,
     EmptyBody,
     PublishBody,
+    RaiseBody,
     RequestBody,
     RetryBody,
     RunCeremonyBody,
     UpdateCeremonyBody,
     VetoBody,
 )
-from fleetsim.api.health import HealthSnapshot
+from fleetsim.api.health import HealthSnapshot, LimitFacts
 from fleetsim.caller.webhooks import CALLBACK_PATH
 from fleetsim.channels.links import ANSWER_PATH
 from fleetsim.hub.keys import Principal
@@ -285,6 +286,15 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         EmptyBody,
         act="test-channel",
     ),
+    _get("/api/limits", "limits", Who.ADMIN, "the limits of agents.yaml, with what is used of each at all hubs"),
+    _post(
+        "/api/limits/{name}/raise",
+        "raise_limit",
+        Who.ADMIN,
+        "raises a limit until its period ends",
+        RaiseBody,
+        act="raise-limit",
+    ),
     _get(
         "/api/journal",
         "journal",
@@ -453,6 +463,8 @@ RESULTS: Mapping[str, Any] = {
     "ceremony_runs": list[answers.RunFacts],
     "channels": list[answers.ChannelRow],
     "test_channel": list[answers.SinkResult],
+    "limits": list[LimitFacts],
+    "raise_limit": LimitFacts,
     "journal": list[answers.JournalEvent],
     "audit": list[answers.ActionRow],
     "wire": list[answers.WireExchange],

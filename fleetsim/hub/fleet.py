@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from fleetsim.api.health import HealthSnapshot, HealthWord
 from fleetsim.caller.agent_limiter import AgentLimiter
+from fleetsim.caller.limits import CurrentLimits
 from fleetsim.channels.alert_monitor import FleetFacts
 from fleetsim.events.fleet import HealthChanged
 from fleetsim.events.log import EventLog
@@ -46,6 +48,7 @@ class CurrentFleet:
     ) -> None:
         self.config = config
         self.health = FleetHealth(thresholds=config.settings.health)
+        self.limits = CurrentLimits(clock, ledger, self.health, config.limits)
         self.notes = AgentNotes()
         self.url = url
         self.hub_id = hub_id
@@ -119,7 +122,7 @@ class CurrentFleet:
         """Fleet health now. Publishes a health word that changed only by time, so that all readers agree."""
         snapshot = self.health.snapshot(self._clock.now(), self.conditions())
         self.publish_health()
-        return replace(snapshot, storage=self._ledger.refusal)
+        return replace(snapshot, storage=self._ledger.refusal, limits=self.limits.newest or UNSET)
 
     async def snapshot_over(self, window: timedelta) -> HealthSnapshot:
         """Fleet health over another window, from the outcomes in the ledger. The words are judged over it too.

@@ -8,6 +8,7 @@ Refusals contain no input.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
@@ -39,6 +40,7 @@ from fleetsim.model.errors import (
     LimitReached,
     MayHaveRun,
     NotAccepting,
+    OverLimit,
     QuestionNotOpenYet,
     TaskNotCancelable,
     UnfitAnswer,
@@ -86,6 +88,7 @@ _STATUS: tuple[tuple[type[FleetsimError], int, str], ...] = (
     (MayHaveRun, 409, "MAY_HAVE_RUN"),
     (QuestionNotOpenYet, 409, "NOT_OPEN_YET"),
     (TaskNotCancelable, 409, "CANCEL_REFUSED"),
+    (OverLimit, 429, "LIMIT_REACHED"),
     (NotAccepting, 503, "NOT_ACCEPTING"),
     (UnknownTarget, 404, "UNKNOWN_TARGET"),
     (LimitReached, 413, "TOO_LARGE"),
@@ -121,6 +124,8 @@ def refuse(error: FleetsimError) -> Response:
         headers["WWW-Authenticate"] = "Bearer"
     if status == 503:
         headers["Retry-After"] = "5"
+    if isinstance(error, OverLimit):
+        headers["Retry-After"] = str(math.ceil(error.retry_after_s))
     return JSONResponse(body, status, headers)
 
 

@@ -182,6 +182,7 @@ class Hub:
             cards=self.broker,
             registry=self.registry,
             routes=self.fleet,
+            limits=self.fleet.limits,
             cooldowns_s=settings.cooldowns_s,
             policies=config.policies,
         )
@@ -450,12 +451,15 @@ class Hub:
         self.channels.apply(config.channels, config.way, config.link_base)
         self.tracker.rules = _rules_of(config.settings)
         self.dispatcher.cooldowns_s, self.dispatcher.policies = config.settings.cooldowns_s, config.policies
+        self.fleet.limits.limits = config.limits
 
     async def _keep_config(self) -> None:
         while True:
             await asyncio.sleep(self._look_every_s)
             await self.reload()
             await self.read_keys()
+            with suppress(NotAccepting):
+                await self.fleet.limits.read()
             await self.broker.release(self.tracker.places())
 
     async def read_keys(self) -> None:

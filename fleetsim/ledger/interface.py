@@ -26,10 +26,14 @@ from fleetsim.ledger.records import (
     TaskRow,
 )
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
+from fleetsim.request.limits import Booking, LimitUse, PeriodKey
 from fleetsim.request.records import QuestionRecord, QuestionState, RequestRecord
 
 NOTICES_MAX = 10_000
 """Rows of notices, after which those that ended are deleted."""
+
+USES_KEPT_MICROS = 40 * 86_400 * 1_000_000
+"""The use of a limit is deleted if its period ended so long before another one ends: a month and a request's 7 days."""
 
 RECENT_MAX = 10_000
 """A task or a context is looked for among this many of the newest outcomes."""
@@ -106,14 +110,16 @@ class Ledger(Protocol):
         """Record requests (and the ceremony run they belong to) before a byte leaves; all or none.
 
         Returns False, having recorded nothing, if ``run``'s slot was already claimed. A correlation id
-        that exists raises ValueError.
+        that exists raises ValueError. The bookings of the records are made too; if one of them finds no room in its
+        limit, nothing is recorded, and OverLimit is raised.
         """
 
     async def update(self, *records: RequestRecord) -> None:
         """Record the progress of requests. A closed request is not changed."""
 
-    async def close(self, outcome: Outcome) -> bool:
-        """Decide a request's outcome. True for the one call that decided it, False for every later one.
+    async def close(self, outcome: Outcome, bookings: Sequence[Booking] = ()) -> bool:
+        """Decide a request's outcome. True for the one call that decided it, which also makes the bookings; False for
+        every later one.
 
         Its open questions end in the same transaction: expired if the outcome is, else withdrawn. The webhooks kept
         for it are deleted. False, too, for a request that was never accepted.
@@ -151,6 +157,9 @@ class Ledger(Protocol):
 
     async def take_notices(self) -> tuple[NoticeRecord, ...]:
         """The raised notices that no running hub will send, oldest first. This hub owns them from now on."""
+
+    async def book(self, bookings: Sequence[Booking]) -> None:
+        """Make these bookings, whether there is room or not."""
 
     async def append(self, events: Sequence[Event]) -> None:
         """Add to the event journal, which keeps about the newest ``events_max`` rows; all or none.
@@ -236,6 +245,9 @@ class Ledger(Protocol):
 
     async def notices(self, subject: str) -> tuple[NoticeRecord, ...]:
         """The notices of a question or a run, one for each sink."""
+
+    async def limit_uses(self, now: datetime) -> dict[PeriodKey, LimitUse]:
+        """The periods of limits that end after ``now`` and have a booking."""
 
     async def events(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
         """Journal rows after ``after_seq``, oldest first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
+from collections.abc import Sequence
 from datetime import datetime
 from typing import ClassVar, Protocol, Self
 
@@ -12,9 +13,10 @@ from msgspec.structs import replace
 from fleetsim.ledger.bodies import ACTIONS
 from fleetsim.ledger.interface import Ledger, LedgerLimits, StorageListener
 from fleetsim.ledger.records import LedgerBroken
-from fleetsim.model.errors import NotAccepting
+from fleetsim.model.errors import NotAccepting, OverLimit
 from fleetsim.model.parts import without_content
 from fleetsim.model.work import Outcome
+from fleetsim.request.limits import Booking
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +76,7 @@ class StoredLedger(Ledger):
             if not reads:
                 self._note_refusal(str(error))
             return error
-        if isinstance(error, ValueError) or self._listener is None:
+        if isinstance(error, ValueError | OverLimit) or self._listener is None:
             return error
         if self._broken is None:
             said = f"the ledger failed: {str(error) or type(error).__name__}"
@@ -83,11 +85,11 @@ class StoredLedger(Ledger):
         return self._broken.with_traceback(None)  # or it would keep the frames of every call that met it
 
     @abstractmethod
-    async def _close(self, outcome: Outcome) -> bool:
+    async def _close(self, outcome: Outcome, bookings: Sequence[Booking]) -> bool:
         """Decide the outcome, as ``close`` does, and prune nothing."""
 
-    async def close(self, outcome: Outcome) -> bool:
-        decided = await self._close(outcome)
+    async def close(self, outcome: Outcome, bookings: Sequence[Booking] = ()) -> bool:
+        decided = await self._close(outcome, bookings)
         if decided:
             self._decided += 1
             if self._decided % PRUNE_EVERY == 0:

@@ -6,6 +6,7 @@ have started may not (A2A 1.0 section 3.3.1 makes deduplication optional).
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -69,6 +70,17 @@ class NotAccepting(FleetsimError):
 
 class MayHaveRun(FleetsimError):
     """The agent may have done the work already: to send it again needs a confirmation."""
+
+
+class OverLimit(FleetsimError):
+    """A limit of agents.yaml has no room for the request, which was not recorded. ``resets_at`` is the end of its
+    period, ``retry_after_s`` the seconds until then.
+    """
+
+    retryable = True
+    limit: str
+    resets_at: datetime
+    retry_after_s = 0.0
 
 
 class QuestionNotOpenYet(NotAccepting):

@@ -10,6 +10,7 @@ from msgspec import Struct
 from fleetsim.model.extensions import SkillPolicy
 from fleetsim.model.task import Task
 from fleetsim.model.work import DEFAULT_SKILL, Answer, Question, SkillRequest
+from fleetsim.request.limits import Booking
 
 
 class Phase(StrEnum):
@@ -78,6 +79,7 @@ class RequestRecord(AgentRoute, frozen=True, kw_only=True):
     ``other`` is the way that has not been tried yet, and ``other_taken`` says that it was taken. ``hint`` is "" for
     none, and None in records older than this field, whose agent gets the ``skill`` they are booked under. With a
     policy for the skill, ``attempt`` counts the repeats of the send, the next one of which is due at ``retry_at``.
+    ``bookings`` are what it booked in limits when it was accepted.
     """
 
     request: SkillRequest
@@ -100,6 +102,7 @@ class RequestRecord(AgentRoute, frozen=True, kw_only=True):
     agent_since: datetime | None = None
     attempt: int = 0
     retry_at: datetime | None = None
+    bookings: tuple[Booking, ...] = ()
 
     @property
     def sent_to(self) -> str:

@@ -33,6 +33,7 @@ from fleetsim.ledger.sqlite import SqliteLedger
 from fleetsim.ledger.sqlite.storage import Operation, Storage
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.work import Answer, Outcome, Question
+from fleetsim.request.limits import Booking
 from fleetsim.request.records import QuestionState, RequestRecord
 from fleetsim.runtime.ports import Clock
 from fleetsim.sim.calls import LineWriter
@@ -204,8 +205,8 @@ class MemberLedger(SqliteLedger, SharedLedger):
     async def update(self, *records: RequestRecord) -> None:
         await super().update(*(record for record in records if self._owns(record.request.correlation_id)))
 
-    async def _close(self, outcome: Outcome) -> bool:
-        return await super()._close(outcome) if self._owns(outcome.correlation_id) else False
+    async def _close(self, outcome: Outcome, bookings: Sequence[Booking]) -> bool:
+        return await super()._close(outcome, bookings) if self._owns(outcome.correlation_id) else False
 
     async def keep_webhook(self, webhook: EarlyWebhook) -> bool:
         return await super().keep_webhook(webhook) if self._owns(webhook.correlation_id) else False

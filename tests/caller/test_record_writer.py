@@ -51,7 +51,7 @@ class Storage:
     async def settle(self, _: str, state: QuestionState) -> bool:
         return await self._write((state.value, 0))
 
-    async def close(self, outcome: Outcome) -> bool:
+    async def close(self, outcome: Outcome, bookings: object) -> bool:
         return await self._write((outcome.kind.value, 0))
 
     async def _write(self, *rows: tuple[str, int]) -> bool:
@@ -220,14 +220,14 @@ async def test_a_question_that_cannot_be_written_is_reported_and_delays_no_other
 async def test_an_owed_outcome_is_tried_every_second(runtime: Runtime) -> None:
     async with desk(runtime, FULL, FULL, FULL) as d:
         began = runtime.clock.monotonic()
-        assert await d.writer.close(OUTCOME)
+        assert await d.writer.close(OUTCOME, ())
         assert runtime.clock.monotonic() - began == pytest.approx(3.0)
         assert d.told() == []
         d.storage.fails.append(LedgerBroken("damaged"))
         with pytest.raises(LedgerBroken):
-            await d.writer.close(OUTCOME)
+            await d.writer.close(OUTCOME, ())
         assert d.told() == []
         d.storage.fails.append(ValueError("nested too deep"))
         with pytest.raises(ValueError, match="nested too deep"):
-            await d.writer.close(OUTCOME)
+            await d.writer.close(OUTCOME, ())
         assert [(cid, "nested too deep" in why) for cid, why in d.told()] == [("c-1", True)]

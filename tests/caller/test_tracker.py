@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -24,6 +25,7 @@ from fleetsim.model.errors import NotAccepting
 from fleetsim.model.event import Snapshot, StatusUpdate
 from fleetsim.model.task import Artifact, TaskState, TaskStatus, TextPart
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, UpdateSource
+from fleetsim.request.limits import Booking
 from fleetsim.request.records import RequestRecord
 from fleetsim.request.signals import LOOK_WITHIN_S, TurnedAway
 from fleetsim.request.track import Rules, TaskUpdate, Timer
@@ -243,11 +245,11 @@ class LateLedger:
             raise NotAccepting("the disk is full")
         await self._ledger.update(*records)
 
-    async def close(self, outcome: Outcome) -> bool:
+    async def close(self, outcome: Outcome, bookings: Sequence[Booking]) -> bool:
         await asyncio.sleep(self._seconds)
         if self._error is not None:
             raise self._error
-        return bool(await self._ledger.close(outcome))
+        return bool(await self._ledger.close(outcome, bookings))
 
 
 async def bound(f: Fleet, ledger: LateLedger, text: str = "hi") -> tuple[Tracker, str, Snapshot]:

@@ -274,6 +274,7 @@ def test_an_alert_and_its_end_name_their_agent_or_skill() -> None:
         "agent_down": ("it", None),
         "ceremony_missed": (None, None),
         "storage": (None, None),
+        "limit": (None, None),
     }
     for now in (facts, AlertFacts({})):
         news = alerts.judge(now, NOW, COOLDOWN_S)

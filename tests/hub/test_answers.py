@@ -16,6 +16,7 @@ from typing import Any
 from fleetsim.agent import Agent, Effect, SkillContext
 from fleetsim.hub.endpoints import ENDPOINTS, ResponseMode, endpoints_at
 from fleetsim.model.task import DataPart, FilePart
+from fleetsim.request.limits import Limit
 from tests.hub.local_hub import FOLDER, KEY, LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import ENV, QUINN
 from tests.hub.test_ceremony_api import SWEEP
@@ -128,6 +129,8 @@ async def call_everything(call: Caller) -> None:
     await call.get(f"{sweep}/runs", "/api/ceremonies", "/api/agents", "/api/whoami", key=QUINN)
     await call("POST", f"{sweep}/delete")
     await call("POST", "/api/channels/ops/test")
+    await call.get("/api/limits")
+    await call("POST", "/api/limits/daily/raise", {"amount": 2})
     await call.get("/api/channels", "/api/skills?text=bug&domain=board", "/api/skills?limit=2", "/api/outcomes?limit=2")
     await call.get(
         "/api/health?window=600", "/api/agent-fleet-health", "/api/whoami", "/api/journal?limit=4", "/api/audit?limit=9"
@@ -141,6 +144,7 @@ async def test_every_operation_answers_as_before() -> None:
     async with local_hub(worker(), clerk(), ceremony=once, agent_keys=ENV, channels=[OPS]) as t:
         t.files.put(FOLDER / "bad.yaml", "id: bad\nname: 1\n")
         await asyncio.sleep(10)
+        t.hub.fleet.limits.limits = {"daily": Limit(usd=5.0, agent="quinn")}
         call = Caller(t)
         await call_everything(call)
     if os.environ.get("UPDATE_GOLDEN"):

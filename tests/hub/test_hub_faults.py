@@ -8,6 +8,7 @@ import os
 import signal
 import sqlite3
 import sys
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from fleetsim.ledger import LedgerBroken
 from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
+from fleetsim.request.limits import Booking
 from fleetsim.request.records import Phase
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
@@ -146,10 +148,10 @@ async def test_an_outcome_that_cannot_be_recorded_affects_no_other_and_is_left_t
         await asyncio.sleep(1)
         close = t.ledger.close
 
-        async def picky(outcome: Outcome) -> bool:
+        async def picky(outcome: Outcome, bookings: Sequence[Booking]) -> bool:
             if outcome.correlation_id == "c-1":
                 raise ValueError("an Outcome cannot be recorded")
-            return await close(outcome)
+            return await close(outcome, bookings)
 
         monkeypatch.setattr(t.ledger, "close", picky)
         for cid in ("c-1", "c-2"):

@@ -13,15 +13,17 @@ from msgspec.structs import replace
 
 from fleetsim.health.outcome_stats import OutcomeFacts
 from fleetsim.ledger import NoticeState, RunStatus
-from fleetsim.model.errors import NotAccepting
+from fleetsim.model.errors import NotAccepting, OverLimit
 from fleetsim.model.task import DataPart, TaskState
 from fleetsim.model.work import OutcomeKind, SkillRequest
+from fleetsim.request.limits import LimitUse
 from fleetsim.request.records import Phase, QuestionState
 from tests.ledger.ledgers import (
     START,
     OpenLedger,
     answer,
     at,
+    booking,
     card,
     event,
     notice,
@@ -250,6 +252,61 @@ async def test_a_raised_notice_survives_until_it_is_delivered_or_given_up(kept: 
         assert await ledger.notices("q-1") == (notice("q-1", NoticeState.DELIVERED), notice("q-1", place="ops log"))
         assert await ledger.take_notices() == (notice("r-1"), notice("q-1", place="ops log"))
         assert await ledger.notices("q-9") == ()
+
+
+async def test_of_many_requests_at_once_a_limit_admits_exactly_as_many_as_have_room(kept: OpenLedger) -> None:
+    async with kept() as ledger:
+        asked = [replace(record(f"c-{n}"), bookings=(booking(5, used=1),)) for n in range(16)]
+        told = await asyncio.gather(*(ledger.accept([one]) for one in asked), return_exceptions=True)
+        assert [type(answer) for answer in told].count(OverLimit) == 11
+        assert len(await ledger.open_requests()) == 5
+    async with kept() as ledger:
+        assert await ledger.limit_uses(at(0)) == {("daily", "2026-01-01"): LimitUse(used=5)}
+        assert await ledger.limit_uses(at(86_400)) == {}
+        with pytest.raises(OverLimit):
+            await ledger.accept([replace(record("c-16"), bookings=(booking(5, used=1),))])
+        assert await ledger.accept([replace(record("c-17"), bookings=(booking(6, used=1),))]), "the limit was changed"
+        await ledger.book([booking(raised=1)])
+        assert await ledger.accept([replace(record("c-18"), bookings=(booking(6, used=1),))])
+
+
+async def test_requests_that_are_refused_together_book_nothing_and_claim_no_slot(opened: OpenLedger) -> None:
+    async with opened() as ledger:
+        small, large = booking(1, limit="small", used=1), booking(9, limit="large", used=1)
+        both = [replace(record(name), bookings=(large, small)) for name in ("c-1", "c-2")]
+        with pytest.raises(OverLimit) as refused:
+            await ledger.accept(both, run=run())
+        assert (refused.value.limit, refused.value.resets_at) == ("small", at(86_400))
+        assert await ledger.limit_uses(at(0)) == {}
+        assert await ledger.open_requests() == ()
+        assert await ledger.accept(both[:1], run=run(run_id="r-2"))
+        assert not await ledger.accept([replace(record("c-3"), bookings=(large,))], run=run(run_id="r-3"))
+        assert {name: use.used for (name, _), use in (await ledger.limit_uses(at(0))).items()} == {
+            "small": 1,
+            "large": 1,
+        }
+
+
+async def test_the_real_amount_replaces_the_reserved_one_once(opened: OpenLedger) -> None:
+    async with opened() as ledger:
+        asked = [replace(record(f"c-{n}"), bookings=(booking(100, reserved=40),)) for n in range(3)]
+        assert await ledger.accept(asked[:2])
+        with pytest.raises(OverLimit):
+            await ledger.accept(asked[2:])
+        ends = [ledger.close(outcome("c-0"), (booking(used=7, reserved=-40),)) for _ in range(3)]
+        assert sum(await asyncio.gather(*ends)) == 1
+        assert await ledger.limit_uses(at(0)) == {("daily", "2026-01-01"): LimitUse(used=7, reserved=40)}
+        assert await ledger.accept(asked[2:])
+        await ledger.close(outcome("c-1"), (booking(used=500, reserved=-40),))
+        assert await ledger.limit_uses(at(0)) == {("daily", "2026-01-01"): LimitUse(used=507, reserved=40)}
+
+
+async def test_the_use_of_a_limit_is_deleted_after_its_period(opened: OpenLedger) -> None:
+    async with opened() as ledger:
+        await ledger.book([booking(used=3)])
+        later = replace(booking(used=3), period="2026-06-01", ends=at(152 * 86_400))
+        await ledger.book([later])
+        assert list(await ledger.limit_uses(at(0))) == [("daily", "2026-06-01")]
 
 
 async def test_the_journal_is_read_from_any_number(kept: OpenLedger) -> None:

@@ -26,6 +26,7 @@ from fleetsim.model.errors import Blame
 from fleetsim.model.event import Snapshot
 from fleetsim.model.task import Artifact, Task, TaskState, TaskStatus, TextPart
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question, QuestionKind, SkillRequest
+from fleetsim.request.limits import Booking, Unit
 from fleetsim.request.records import RequestRecord
 from tests.outcomes import made
 from tests.recorded import recorded
@@ -64,6 +65,11 @@ def record(name: str, *, agent: str = "a", text: str = "do it") -> RequestRecord
         deadline_at=at(3600),
         message_id=f"m-{name}",
     )
+
+
+def booking(most: int | None = None, *, limit: str = "daily", **amounts: int) -> Booking:
+    unit = Unit.REQUESTS if amounts.get("used") == 1 else Unit.USD
+    return Booking(limit=limit, unit=unit, period="2026-01-01", ends=at(86_400), most=most, **amounts)
 
 
 def task(text: str = "done", state: TaskState = TaskState.WORKING) -> Task:

@@ -20,7 +20,21 @@ from fleetsim.ledger.sqlite.sums import SUMMED
 from fleetsim.model.errors import ConfigError
 from fleetsim.request.records import Phase, QuestionState
 from fleetsim.runtime.ports import Runtime
-from tests.ledger.ledgers import START, answer, at, card, event, notice, outcome, question, record, run, task, webhook
+from tests.ledger.ledgers import (
+    START,
+    answer,
+    at,
+    booking,
+    card,
+    event,
+    notice,
+    outcome,
+    question,
+    record,
+    run,
+    task,
+    webhook,
+)
 from tests.postgres import PASSWORD, Server
 
 pytestmark = [pytest.mark.pg, pytest.mark.sockets]
@@ -52,6 +66,7 @@ async def fill(ledger: Ledger) -> None:
     await ledger.settle("q-c-7", QuestionState.WITHDRAWN)
     await ledger.keep_webhook(webhook("c-8"))
     await ledger.save_card(card("ä"))
+    await ledger.book([booking(used=3)])
     await ledger.save_notice(notice("q-1"))
     await ledger.append([event(1, request="c-1"), event(2)])
 
@@ -80,7 +95,8 @@ async def test_a_ledger_moves_there_and_back_with_every_row(
         before = await everything(ledger)
     rows = await move_to_postgres(path, place, START)
     assert rows == {
-        "runs": 1, "requests": 8, "outcomes": 2, "questions": 4, "webhooks": 1, "cards": 1, "notices": 1, "events": 2
+        "runs": 1, "requests": 8, "outcomes": 2, "questions": 4, "webhooks": 1, "cards": 1, "notices": 1, "limits": 1,
+        "events": 2,
     }  # fmt: skip
     with pytest.raises(LedgerMoved) as refused:
         async with open_ledger(path, clock=runtime.clock, storage="inline", take_over=True):

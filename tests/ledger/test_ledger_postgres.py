@@ -17,6 +17,7 @@ from tests.ledger.ledgers import SMALL, OpenLedger
 from tests.ledger.test_ledger_machine import LIMITS, LedgerMachine
 from tests.ledger.test_ledger_shared import (  # noqa: F401
     test_a_raised_notice_belongs_to_one_hub_until_that_hub_has_left,
+    test_two_hubs_at_once_admit_no_request_beyond_a_limit,
 )
 from tests.postgres import Server
 from tests.scale import scaled

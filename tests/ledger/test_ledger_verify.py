@@ -14,7 +14,20 @@ from fleetsim.ledger.sqlite.schema import VERSION
 from fleetsim.ledger.sqlite.storage import Connection, InlineStorage, Storage
 from fleetsim.ledger.sqlite.sums import SUMMED
 from fleetsim.runtime.ports import Runtime
-from tests.ledger.ledgers import answer, at, card, event, notice, opener, outcome, question, record, run, webhook
+from tests.ledger.ledgers import (
+    answer,
+    at,
+    booking,
+    card,
+    event,
+    notice,
+    opener,
+    outcome,
+    question,
+    record,
+    run,
+    webhook,
+)
 
 
 @pytest.fixture
@@ -29,6 +42,7 @@ async def storage() -> AsyncIterator[Storage]:
             await opened.append([event(n)])
             await opened.save_card(card(f"agent-{n}"))
             await opened.save_notice(notice(f"q-{n}"))
+            await opened.book([booking(limit=f"limit-{n}", used=n)])
         await opened.answer(answer("q-3"), at(3))
         for n in (1, 2):
             await opened.close(outcome(f"c-{n}", ended=n))

@@ -37,9 +37,10 @@ from fleetsim.ledger.records import (
     TakenOver,
 )
 from fleetsim.ledger.stored import IN_JOURNAL, StoredLedger, summary
-from fleetsim.model.errors import ConfigError, NotAccepting
+from fleetsim.model.errors import ConfigError, NotAccepting, OverLimit
 from fleetsim.model.limits import PREFIX_CHARS_MIN
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
+from fleetsim.request.limits import Booking, LimitUse, PeriodKey
 from fleetsim.request.records import QuestionRecord, QuestionState, RequestRecord
 
 
@@ -120,15 +121,20 @@ class PostgresLedger(StoredLedger, SharedLedger):
         rows = [verbs.request_row(record, run, content=True) for record in records]
         claim = None if run is None else verbs.run_row(run)
         ids = [row[0] for row in rows] + ([] if run is None else [verbs.run_key(run)])
-        return bool(await self._write(verbs.accept, verbs.AcceptCall(rows, claim), *ids))
+        bookings = [booking for record in records for booking in record.bookings]
+        accepted = await self._write(verbs.accept, verbs.AcceptCall(rows, claim, bookings), *ids)
+        if isinstance(accepted, OverLimit):
+            raise accepted
+        return bool(accepted)
 
     async def update(self, *records: RequestRecord) -> None:
         rows = {record.request.correlation_id: verbs.request_row(record) for record in records}
         if rows:
             await self._write(verbs.update, list(rows.values()), *rows)
 
-    async def _close(self, outcome: Outcome) -> bool:
-        return bool(await self._write(verbs.close, verbs.outcome_row(outcome), outcome.correlation_id))
+    async def _close(self, outcome: Outcome, bookings: Sequence[Booking]) -> bool:
+        call = verbs.CloseCall(verbs.outcome_row(outcome), bookings)
+        return bool(await self._write(verbs.close, call, outcome.correlation_id))
 
     async def prune(self, now: datetime) -> int:
         return int(await self._write(verbs.prune, (self.limits, now)))
@@ -283,6 +289,15 @@ class PostgresLedger(StoredLedger, SharedLedger):
         return _decoded(
             NoticeRecord, await self._read("SELECT body FROM notices WHERE subject = $1 ORDER BY seq", subject)
         )
+
+    # -- limits
+
+    async def book(self, bookings: Sequence[Booking]) -> None:
+        await self._write(verbs.book, bookings, "limits")
+
+    async def limit_uses(self, now: datetime) -> dict[PeriodKey, LimitUse]:
+        rows = await self._read("SELECT name, period, body FROM limits WHERE ends > $1", micros(now))
+        return {(name, period): decoder(LimitUse)(body) for name, period, body in rows}
 
     # -- the event journal
 

@@ -38,7 +38,7 @@ from fleetsim.request.records import RequestRecord
 
 Row: TypeAlias = dict[str, Any]
 
-TABLES = ("runs", "requests", "outcomes", "questions", "webhooks", "cards", "notices", "events")
+TABLES = ("runs", "requests", "outcomes", "questions", "webhooks", "cards", "notices", "limits", "events")
 """The tables of both forms, in the order of filling. SQLite has a part of ``requests`` in ``contents``."""
 
 NOT_MOVED = frozenset({"hubs", "journal", "secrets", "signals", "schema_version", "moved", "a2a_tasks", "a2a_calls"})

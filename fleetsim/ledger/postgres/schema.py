@@ -120,6 +120,12 @@ CREATE TABLE notices (
 CREATE INDEX notices_raised ON notices (seq) WHERE state = 'raised';
 """
 
+_LIMITS = """
+CREATE TABLE limits (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text COLLATE "C" NOT NULL,
+    period text COLLATE "C" NOT NULL, ends bigint NOT NULL, body text NOT NULL, UNIQUE (name, period));
+"""
+
 
 class Migration(NamedTuple):
     """Statements that make the next version. ``oldest`` is the oldest version whose hubs may write after them."""
@@ -133,6 +139,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(_TASKS, oldest=1),
     Migration(_PROCESSES, oldest=1),
     Migration(_NOTICES, oldest=1),
+    Migration(_LIMITS, oldest=1),
 )
 """Version n is made from version n - 1 by the n-th of these."""
 

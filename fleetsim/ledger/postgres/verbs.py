@@ -15,11 +15,14 @@ from msgspec.structs import replace
 
 from fleetsim.events.request import Event, RequestAccepted
 from fleetsim.events.wire import to_wire
-from fleetsim.ledger.bodies import ACTIONS, encode, join, micros, request_body, request_content, share_of
-from fleetsim.ledger.interface import NOTICES_MAX, LedgerLimits
+from fleetsim.ledger.bodies import ACTIONS, decoder, encode, join, micros, request_body, request_content, share_of
+from fleetsim.ledger.interface import NOTICES_MAX, USES_KEPT_MICROS, LedgerLimits
 from fleetsim.ledger.postgres.storage import Connection
 from fleetsim.ledger.records import RunRecord
+from fleetsim.model.errors import OverLimit
 from fleetsim.model.work import Outcome, OutcomeKind
+from fleetsim.request.limits import Booking, LimitUse, PeriodKey
+from fleetsim.request.limits import book as book_all
 from fleetsim.request.records import Phase, QuestionState, RequestRecord
 
 _MINE = "requests.phase <> 'closed' AND requests.hub IS NOT DISTINCT FROM this_hub()"
@@ -36,6 +39,12 @@ PRUNED_MAX = 512
 class AcceptCall(NamedTuple):
     requests: list[tuple[Any, ...]]
     run: tuple[Any, ...] | None
+    bookings: list[Booking]
+
+
+class CloseCall(NamedTuple):
+    outcome: tuple[Any, ...]
+    bookings: Sequence[Booking]
 
 
 class AppendCall(NamedTuple):
@@ -72,8 +81,9 @@ async def probe(connection: Connection, calls: Sequence[Any]) -> Sequence[Any]:
     return calls
 
 
-async def accept(connection: Connection, calls: Sequence[AcceptCall]) -> Sequence[bool]:
+async def accept(connection: Connection, calls: Sequence[AcceptCall]) -> Sequence[bool | OverLimit]:
     claims = [call.run for call in calls if call.run is not None]
+    uses = await _uses(connection, [call.bookings for call in calls])
     try:
         claimed = set()
         if claims:
@@ -83,8 +93,14 @@ async def accept(connection: Connection, calls: Sequence[AcceptCall]) -> Sequenc
                 *columns(claims),
             )
             claimed = {row[0] for row in rows}
-        accepted = [call.run is None or call.run[0] in claimed for call in calls]
-        records = [row for call, taken in zip(calls, accepted, strict=True) if taken for row in call.requests]
+        accepted: list[bool | OverLimit] = [call.run is None or call.run[0] in claimed for call in calls]
+        booked = [call.bookings if taken else [] for call, taken in zip(calls, accepted, strict=True)]
+        refusals = await _book(connection, uses, booked)
+        accepted = [refused or taken for refused, taken in zip(refusals, accepted, strict=True)]
+        unclaimed = [call.run[0] for call, refused in zip(calls, refusals, strict=True) if refused and call.run]
+        if unclaimed:
+            await connection.execute("DELETE FROM runs WHERE run_id = ANY ($1::text[])", unclaimed)
+        records = [row for call, taken in zip(calls, accepted, strict=True) if taken is True for row in call.requests]
         if records:
             await connection.execute(
                 f"INSERT INTO requests ({_REQUEST}) SELECT {_REQUEST} FROM {_REQUESTS} ORDER BY place",
@@ -105,7 +121,8 @@ async def update(connection: Connection, calls: Sequence[list[tuple[Any, ...]]])
     return [None] * len(calls)
 
 
-async def close(connection: Connection, calls: Sequence[tuple[Any, ...]]) -> Sequence[bool]:
+async def close(connection: Connection, calls: Sequence[CloseCall]) -> Sequence[bool]:
+    uses = await _uses(connection, [call.bookings for call in calls])
     rows = await connection.fetch(
         f"""WITH new AS (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[],
             $7::text[]) WITH ORDINALITY AS new ({_OUTCOME}, place)),
@@ -120,10 +137,55 @@ async def close(connection: Connection, calls: Sequence[tuple[Any, ...]]) -> Seq
             WHERE questions.correlation_id = new.correlation_id AND state = 'open'),
         dropped AS (DELETE FROM webhooks USING closed WHERE webhooks.correlation_id = closed.correlation_id)
         SELECT correlation_id FROM closed""",
-        *columns(calls),
+        *columns([call.outcome for call in calls]),
     )
     closed = {row[0] for row in rows}
-    return [call[0] in closed for call in calls]
+    decided = [call.outcome[0] in closed for call in calls]
+    await _book(connection, uses, [call.bookings if ended else () for call, ended in zip(calls, decided, strict=True)])
+    return decided
+
+
+async def book(connection: Connection, calls: Sequence[Sequence[Booking]]) -> Sequence[None]:
+    await _book(connection, await _uses(connection, calls), calls)
+    return [None] * len(calls)
+
+
+async def _uses(connection: Connection, bookings: Sequence[Sequence[Booking]]) -> dict[PeriodKey, LimitUse]:
+    """The uses of the places that are booked. From now to the commit no other hub changes any."""
+    places = {booking.key for some in bookings for booking in some}
+    if not places:
+        return {}
+    # In a statement of its own: a statement sees what was committed when it began.
+    await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(current_schema(), 1))")
+    rows = await connection.fetch(
+        "SELECT name, period, body FROM limits JOIN unnest($1::text[], $2::text[]) AS booked (name, period)"
+        " USING (name, period)",
+        *columns(sorted(places)),
+    )
+    return {(name, period): decoder(LimitUse)(body) for name, period, body in rows}
+
+
+async def _book(
+    connection: Connection, uses: dict[PeriodKey, LimitUse], calls: Sequence[Sequence[Booking]]
+) -> list[OverLimit | None]:
+    """Make the bookings of each call, all or none of them. Returns the refusals."""
+    refusals: list[OverLimit | None] = []
+    rows: dict[PeriodKey, tuple[Any, ...]] = {}
+    for bookings in calls:
+        changed = book_all(uses, bookings)
+        refusals.append(changed if isinstance(changed, OverLimit) else None)
+        if not isinstance(changed, OverLimit):
+            uses |= changed
+            rows |= {b.key: (*b.key, micros(b.ends), encode(uses[b.key])) for b in bookings}
+    if rows:
+        await connection.execute(
+            "INSERT INTO limits (name, period, ends, body) SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[],"
+            " $4::text[]) ON CONFLICT (name, period) DO UPDATE SET ends = excluded.ends, body = excluded.body",
+            *columns(rows.values()),
+        )
+        before = max(row[2] for row in rows.values()) - USES_KEPT_MICROS
+        await connection.execute("DELETE FROM limits WHERE ends < $1", before)
+    return refusals
 
 
 async def keep_webhook(connection: Connection, calls: Sequence[tuple[str, str]]) -> Sequence[bool]:

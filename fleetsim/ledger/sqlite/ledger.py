@@ -21,17 +21,8 @@ from fleetsim.api.answers import KnownId
 from fleetsim.events.request import Event, OutcomeDecided, RequestAccepted
 from fleetsim.events.wire import from_wire, to_wire
 from fleetsim.health.outcome_stats import OutcomeFacts
-from fleetsim.ledger.bodies import (
-    ACTIONS,
-    decoder,
-    encode,
-    join,
-    micros,
-    moment,
-    request_body,
-    request_content,
-    share_of,
-)
+from fleetsim.ledger import bodies
+from fleetsim.ledger.bodies import ACTIONS, decoder, encode, join, micros, moment, request_body, request_content
 from fleetsim.ledger.interface import NOTICES_MAX, RECENT_MAX, LedgerLimits
 from fleetsim.ledger.records import (
     CardSnapshot,
@@ -42,6 +33,7 @@ from fleetsim.ledger.records import (
     RequestNote,
     RunRecord,
 )
+from fleetsim.ledger.sqlite import limits
 from fleetsim.ledger.sqlite.file import open_file, open_memory, open_to_read
 from fleetsim.ledger.sqlite.retention import PRUNED_MAX, prune, trim_events
 from fleetsim.ledger.sqlite.storage import (
@@ -56,6 +48,7 @@ from fleetsim.ledger.sqlite.sums import SUMMED, checked, insert, link, read, rea
 from fleetsim.ledger.stored import IN_JOURNAL, StoredLedger, summary
 from fleetsim.model.limits import PREFIX_CHARS_MIN
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
+from fleetsim.request.limits import Booking, LimitUse, PeriodKey
 from fleetsim.request.records import Phase, QuestionRecord, QuestionState, RequestRecord
 from fleetsim.runtime.ports import Clock
 
@@ -115,12 +108,16 @@ class SqliteLedger(StoredLedger):
             unless_claimed = "ON CONFLICT (ceremony_id, scheduled_at) DO NOTHING"
             if run and not insert(connection, "runs", _run_row(run), unless_claimed):
                 return False
+            bookings: list[Booking] = []
             for record in records:
+                bookings += record.bookings
                 name, phase, body = record.request.correlation_id, record.phase.value, request_body(record)
                 columns = (name, record.agent, phase, micros(record.accepted_at), run and run.claim.run_id, body)
                 insert(connection, "requests", columns)
                 if (content := request_content(record)) is not None:
                     insert(connection, "contents", (name, content))
+            if bookings:
+                limits.make(connection, bookings)
         except sqlite3.IntegrityError as error:
             raise ValueError(f"an id is already in use ({error})") from None
         return True
@@ -140,7 +137,7 @@ class SqliteLedger(StoredLedger):
         )
 
     @_writes
-    def _close(self, connection: Connection, outcome: Outcome) -> bool:
+    def _close(self, connection: Connection, outcome: Outcome, bookings: Sequence[Booking]) -> bool:
         correlation_id = outcome.correlation_id
         closed = connection.execute(
             "UPDATE requests SET phase = 'closed',"
@@ -154,6 +151,8 @@ class SqliteLedger(StoredLedger):
         ending = QuestionState.EXPIRED if outcome.kind is OutcomeKind.EXPIRED else QuestionState.WITHDRAWN
         _end_questions(connection, ending, "correlation_id = ? AND state = 'open'", correlation_id)
         connection.execute("DELETE FROM webhooks WHERE correlation_id = ?", (correlation_id,))
+        if bookings:
+            limits.make(connection, bookings)
         return True
 
     @_writes
@@ -390,6 +389,16 @@ class SqliteLedger(StoredLedger):
         rows = f"SELECT body, {checked('notices')} FROM notices WHERE subject = ? ORDER BY seq"
         return read(NoticeRecord, connection.execute(rows, (subject,)))
 
+    # -- limits
+
+    @_writes
+    def book(self, connection: Connection, bookings: Sequence[Booking]) -> None:
+        limits.make(connection, bookings)
+
+    @_reads
+    def limit_uses(self, connection: Connection, now: datetime) -> dict[PeriodKey, LimitUse]:
+        return limits.uses(connection, "ends > ?", micros(now))
+
     # -- the event journal
 
     @_writes
@@ -404,7 +413,7 @@ class SqliteLedger(StoredLedger):
             connection.executemany(
                 f"INSERT INTO events ({SUMMED['events']}, sum, agent) VALUES (?, ?, ?, ?, ?, ?)",
                 [
-                    (*columns, row_sum("events", *columns), share_of(columns[2], event.agent))
+                    (*columns, row_sum("events", *columns), bodies.share_of(columns[2], event.agent))
                     for columns, event in zip(rows, events, strict=True)
                 ],
             )

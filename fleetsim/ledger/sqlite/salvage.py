@@ -37,6 +37,7 @@ KEYS = {
     "questions": "question_id",
     "cards": "agent",
     "notices": "seq",
+    "limits": "seq",
     "events": "seq",
 }
 """The key of each table, in the order in which the tables are filled."""

@@ -90,7 +90,7 @@ _KEEP = (
 
 
 _CONTENTS = ("CREATE TABLE contents (correlation_id TEXT PRIMARY KEY, body TEXT NOT NULL, sum INTEGER NOT NULL)",)
-"""Short, because the schema fits on the file's first page: one damaged page more would make every table unreadable."""
+"""Short, as all that follow: damage to one of the few pages with the schema makes every table unreadable."""
 
 
 _TAKEN_OVER = ("ALTER TABLE file ADD COLUMN taken_over_at INTEGER",)
@@ -98,6 +98,10 @@ _TAKEN_OVER = ("ALTER TABLE file ADD COLUMN taken_over_at INTEGER",)
 _NOTICES = (
     "CREATE TABLE notices (seq INTEGER PRIMARY KEY, subject TEXT NOT NULL, place TEXT NOT NULL, state TEXT NOT NULL,"
     " body TEXT NOT NULL, sum INTEGER NOT NULL, UNIQUE (subject, place))",
+)
+
+_LIMITS = (
+    "CREATE TABLE limits (seq INTEGER PRIMARY KEY, name, period, ends, body, sum INTEGER, UNIQUE (name, period))",
 )
 
 
@@ -117,6 +121,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(6, "the content of large requests", _CONTENTS),
     Migration(7, "the time at which a copy was taken over", _TAKEN_OVER),
     Migration(8, "notices to people", _NOTICES),
+    Migration(9, "the use of limits", _LIMITS),
 )
 """All steps, oldest first."""
 

@@ -24,6 +24,7 @@ SUMMED = {
     "questions": "question_id, correlation_id, state, body, answer, answered_at",
     "cards": "agent, fetched_at, body",
     "notices": "subject, place, state, body",
+    "limits": "name, period, ends, body",
     "events": "seq, at, topic, body",
 }
 """The columns that the sum of a row covers, in order. Outcomes are also linked into a chain (``link``)."""
