@@ -151,7 +151,7 @@ def load_verb(name: str, place: str) -> click.Command:
     return command
 
 
-_SERVERS = frozenset({"up", "demo", "agent", "mcp"})
+_SERVERS = frozenset({"up", "demo", "agent", "mcp", "tape"})
 
 
 class LazyGroup(click.Group):

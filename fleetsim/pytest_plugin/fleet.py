@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -20,7 +20,7 @@ from fleetsim.model.call import PushConfig
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.files import read_file
-from fleetsim.tape.player import Matching, TapeServer
+from fleetsim.tape.servers import Matching, TapeServer
 from fleetsim.tape.tape import TAPE_BYTES_MAX, Tape
 from fleetsim.testbed.loop import run
 from fleetsim.testbed.network import MemoryNetwork
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fleetsim.sim.report import SimulationReport
 
 T = TypeVar("T")
+AgentT = TypeVar("AgentT")
 
 SINK = "http://webhooks:8080"
 SINK_ADDRESS = "10.0.0.9"
@@ -92,29 +93,17 @@ class WebhookSink:
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class Member(Generic[AgentT]):
     """One agent of a fleet: where it is, and the agent itself as it runs there."""
 
     name: str
     url: str
-    agent: Agent
+    agent: AgentT
     fleet: Fleet = field(repr=False)
 
     def client(self, **options: Any) -> AgentClient:
         """A client of this agent; use as ``async with``. ``options`` are those of ``AgentClient``."""
         return self.fleet.client(self.url, **options)
-
-
-@dataclass(slots=True, eq=False)
-class TapeMember:
-    """The agent of a tape in a fleet; ``server.misses`` are the requests without a recorded reply."""
-
-    name: str
-    url: str
-    server: TapeServer
-    fleet: Fleet = field(repr=False)
-
-    client = Member.client
 
 
 class Fleet:
@@ -131,12 +120,12 @@ class Fleet:
         self.network = MemoryNetwork(seed=seed)
         self.network.addresses["webhooks"] = (SINK_ADDRESS,)
         self.runtime = virtual_runtime(seed, self.network, name="caller")
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, Member[Agent]] = {}
         self._listener = Listener(SINK)
         self._hooks = 0
         self.network.mount(SINK, self._listener.sink)
 
-    def add(self, agent: Agent, name: str | None = None) -> Member:
+    def add(self, agent: Agent, name: str | None = None) -> Member[Agent]:
         """Put an agent into the fleet at ``http://NAME:9000``; its webhooks may go to the fleet's sinks. Raises
         ValueError for a name that is taken."""
         label = name or agent.settings.name
@@ -149,11 +138,10 @@ class Fleet:
         member = self.members[label] = Member(name=label, url=f"{url}/a2a", agent=moved, fleet=self)
         return member
 
-    def tape(self, file: str | Path, name: str | None = None, *, matching: Matching = "text") -> TapeMember:
+    def tape(self, file: str | Path, name: str | None = None, *, matching: Matching = "text") -> Member[TapeServer]:
         """Put the agent of a tape into the fleet at ``http://NAME:9000``, at the recorded pace of virtual time.
 
-        ``file`` is as seen from the test's, ``matching`` as for ``fleetsim tape play --match``. Raises ConfigError if
-        the file is not a tape, and ValueError for a name that is taken.
+        ``file`` is as seen from the test's; ``agent.misses`` are requests without a recorded reply. Raises ConfigError.
         """
         path = self._folder / file
         tape = Tape.read(read_file(path, TAPE_BYTES_MAX, private=False), str(file))
@@ -162,7 +150,7 @@ class Fleet:
         server = TapeServer(tape, runtime, policy=AddressPolicy.allowing(*ALLOWED), matching=matching)
         url = f"http://{label}:9000"
         self.network.mount(url, server.app)
-        return TapeMember(label, url + urlsplit(tape.head.url).path.rstrip("/"), server, self)
+        return Member(name=label, url=url + urlsplit(tape.head.url).path.rstrip("/"), agent=server, fleet=self)
 
     def client(self, url: str, **options: Any) -> AgentClient:
         """A client at any address of the fleet."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from fleetsim.agent import Agent
     from fleetsim.pytest_plugin.fleet import Fleet, Member, VirtualTime, WebhookSink
 
 
@@ -101,7 +102,7 @@ def fleet(request: pytest.FixtureRequest) -> Fleet:
 
 
 @pytest.fixture
-def reference_agent(fleet: Fleet) -> Member:
+def reference_agent(fleet: Fleet) -> Member[Agent]:
     """The reference agent, in the fleet: ``reference_agent.url`` and ``reference_agent.client()``."""
     from fleetsim.agent.builtin import reference_agent as made
 

@@ -25,8 +25,7 @@ from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.server import is_loopback, listen, serving
-from fleetsim.tape.player import TapeServer
-from fleetsim.tape.recorder import TapeRecorder
+from fleetsim.tape.servers import TapeRecorder, TapeServer
 from fleetsim.tape.tape import TAPE_BYTES_MAX, Tape
 
 SAVE_EVERY_S = 1.0
@@ -138,10 +137,7 @@ async def _play(
         async with _served(server.app, host, port) as (served, stopped):
             agent, at = one_line(head.agent, 80) or "the agent", served + urlsplit(head.url).path.rstrip("/")
             common.note(f"playing {agent}, {len(tape.rows)} lines, until Ctrl-C; call it at {at}")
-            common.note(*[f"rebuilt: {one_line(head.rebuilt, 500)}"] * bool(head.rebuilt))
             await (stopped.wait() if live is None else _save_until(stopped, common, live, file, runtime))
-        if server.misses:
-            common.warn(f"{len(server.misses)} requests had no recorded reply:", *server.misses[:SHOWN_MAX])
 
 
 def _policy(host: str, allowed: tuple[str, ...]) -> AddressPolicy:

@@ -40,13 +40,12 @@ _MADE = TASK_ID | CONTEXT_ID | {"messageId", "message_id"}
 
 
 class TapeFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The first line. ``rebuilt`` says what was not recorded and was made from a ledger; it is empty for most tapes."""
+    """The first line: the agent, its address and its card."""
 
     tape: Literal[1]
     url: str
     recorded: str
     agent: str = ""
-    rebuilt: str = ""
     card: dict[str, Any] | None = None
 
 
@@ -192,8 +191,7 @@ class TapeRequest(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         skill = [f"with skill {self.skill}"] if self.skill else []
-        follows = ["to a task"] if self.task_id else ["in a conversation"] if self.context_id else []
-        return " ".join([*filter(None, self.kind), *skill, f'"{self.text[:200]}"', *follows])
+        return " ".join([*filter(None, self.kind), *skill, f'"{self.text[:200]}"', *["to a task"] * bool(self.task_id)])
 
 
 def read_request(row: TapeRow, places: Collection[str], secrets: Collection[str] = ()) -> TapeRequest:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -17,15 +17,15 @@ from fleetsim.client.results import SentTask
 from fleetsim.model.call import PushConfig
 from fleetsim.model.errors import AuthRefused, ConfigError, ConnectionLost, InternalError, TaskNotFound
 from fleetsim.model.task import DataPart, FilePart, TaskState
-from fleetsim.pytest_plugin.fleet import ALLOWED, Fleet, TapeMember
+from fleetsim.pytest_plugin.fleet import ALLOWED, Fleet, Member
 from fleetsim.runtime.address import AddressPolicy
-from fleetsim.tape.player import TapeServer
-from fleetsim.tape.recorder import TapeRecorder
+from fleetsim.tape.servers import TapeRecorder, TapeServer
 from fleetsim.tape.tape import TASK_ID, Tape, made_ids
 from fleetsim.testbed.faults import DropAfter, Match
 from fleetsim.testbed.runtime import virtual_runtime
 
 DIALECTS = ("1.0", "0.3", "0.1", "1.0+http", "0.3+http")
+Player: TypeAlias = Callable[..., Member[TapeServer]]
 RECORDER = "http://recorder:9001"
 HEAD = b'{"tape":1,"url":"","recorded":""}'
 TOKEN = "a-token-of-the-caller-0123456789"
@@ -87,7 +87,7 @@ async def test_a_caller_cannot_tell_the_tape_from_the_agent(dialect: str, tmp_pa
     assert told_again == told
     assert ids
     assert not ids & other_ids
-    assert taped.server.misses == []
+    assert taped.agent.misses == []
 
 
 async def lived(fleet: Fleet, url: str, dialect: str) -> tuple[list[Any], set[str]]:
@@ -125,7 +125,7 @@ async def test_a_tape_has_no_secret_of_the_caller(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-async def taped(tmp_path: Path) -> AsyncIterator[Callable[..., TapeMember]]:
+async def taped(tmp_path: Path) -> AsyncIterator[Player]:
     """Plays a tape of three requests, the second of them twice, with other replies."""
     replies = iter(["one", "two", "three", "four"])
     agent = Agent("real")
@@ -143,22 +143,26 @@ async def taped(tmp_path: Path) -> AsyncIterator[Callable[..., TapeMember]]:
         yield fleet.tape
 
 
-async def said(member: TapeMember, *texts: str, **options: Any) -> list[str]:
+async def said(member: Member[TapeServer], *texts: str, **options: Any) -> list[str]:
     async with member.client(dialect="0.3") as client:
         return [(await client.send_task(text, **options)).text for text in texts]
 
 
-async def test_equal_requests_get_their_replies_in_order_and_then_the_last(taped: Callable[..., TapeMember]) -> None:
+async def test_equal_requests_get_their_replies_in_order_and_then_the_last(
+    taped: Player,
+) -> None:
     texts = ("next", "what is  OPEN on 2027-11-30?", "next", "next")
     assert await said(taped("real.tape", "taped"), *texts) == ["two", "one", "three", "three"]
 
 
-async def test_a_request_that_is_not_on_the_tape_fails_with_the_nearest(taped: Callable[..., TapeMember]) -> None:
+async def test_a_request_that_is_not_on_the_tape_fails_with_the_nearest(
+    taped: Player,
+) -> None:
     member = taped("real.tape", "taped")
     with pytest.raises(InternalError) as failed:
         await said(member, "What was open?")
     assert '"what is open on #?"' in str(failed.value)
-    assert member.server.misses == [str(failed.value)]
+    assert member.agent.misses == [str(failed.value)]
     with pytest.raises(InternalError):
         await said(member, "next", metadata={"skillHint": "other"})
     async with member.client(dialect="1.0") as client:  # a dialect that was not recorded
@@ -170,12 +174,12 @@ async def test_a_request_that_is_not_on_the_tape_fails_with_the_nearest(taped: C
     ("matching", "expected"), [("order", ["one", "two", "three", "three"]), ("skill", ["one", "two", "three", "three"])]
 )
 async def test_texts_may_differ_if_only_the_order_or_the_skill_counts(
-    matching: Any, expected: list[str], taped: Callable[..., TapeMember]
+    matching: Any, expected: list[str], taped: Player
 ) -> None:
     assert await said(taped("real.tape", "taped", matching=matching), "a", "b", "c", "d") == expected
 
 
-async def test_a_read_shows_the_task_as_it_was_at_that_time(taped: Callable[..., TapeMember]) -> None:
+async def test_a_read_shows_the_task_as_it_was_at_that_time(taped: Player) -> None:
     async with taped("real.tape", "taped").client(dialect="0.3") as client:
         sent = await client.send_task("next", wait=False)
         states = []

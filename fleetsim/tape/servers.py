@@ -1,5 +1,5 @@
-"""``TapeServer``: acts as the agent of a tape. It finds the recorded exchange of a request and plays its reply with new
-ids, at the recorded times. A request without one gets an error that names the nearest; no reply is invented.
+"""Two servers: ``TapeRecorder`` stands between any caller and a real agent, and keeps what passes on a tape;
+``TapeServer`` acts as the agent of a tape.
 """
 
 from __future__ import annotations
@@ -7,13 +7,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from msgspec import structs
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -21,16 +23,19 @@ from starlette.routing import Route
 
 from fleetsim.client.http import CARD_PATHS
 from fleetsim.model.call import Operation, PushConfig
-from fleetsim.model.errors import InternalError
+from fleetsim.model.errors import FleetsimError, InternalError
+from fleetsim.model.masking import masked_headers, masked_url
 from fleetsim.model.text import one_line
 from fleetsim.runtime.address import AddressPolicy
-from fleetsim.runtime.inbound import Refusal, drop
-from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.exchange import origin_of, read_whole
+from fleetsim.runtime.inbound import BodyReader, Refusal, drop
+from fleetsim.runtime.ports import IncomingResponse, Limits, Runtime
+from fleetsim.runtime.ports import Request as Outgoing
+from fleetsim.runtime.sse import EventReader, StreamLimits, is_event_stream
 from fleetsim.runtime.webhook import Delivery, WebhookSender
 from fleetsim.runtime.workers import Workers
 from fleetsim.tape import tape as tapes
-from fleetsim.tape.recorder import METHODS, TapeRecorder, origin, read_row, secrets_in
-from fleetsim.tape.tape import CONTEXT_ID, HOOKS, Tape, TapeRequest, TapeRow, made_ids, params_of, renamed
+from fleetsim.tape.tape import CONTEXT_ID, HOOKS, Tape, TapeFacts, TapeFrame, TapeRequest, TapeRow, made_ids, params_of
 from fleetsim.wire import jsonrpc, rest
 from fleetsim.wire.cards import read_card
 from fleetsim.wire.dialect import UNSAID
@@ -38,6 +43,178 @@ from fleetsim.wire.json import dump
 from fleetsim.wire.sse import KEEPALIVE, frame
 
 log = logging.getLogger(__name__)
+
+
+async def refused(_: Request, error: Exception) -> Response:
+    """The response to a body that is too large or too slow."""
+    return Response(str(error), error.status if isinstance(error, Refusal) else 500)
+
+
+REFUSED: Mapping[Any, Any] = {Refusal: refused}
+METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+HOOK_PATH = "/.tape/webhook/"
+LIMITS = Limits(total_s=None, first_byte_s=3_600.0)
+"""The caller and the agent decide how long a reply may take."""
+_KEPT = re.compile(
+    "accept|content-type|cache-control|(x-)?a2a-(extensions|version)|last-event-id|www-authenticate|location|allow"
+    "|retry-after|vary|etag|if-none-match|access-control-[a-z-]+|x-accel-buffering|x-content-type-options"
+)
+"""The only headers on a tape: a key may be in any other one."""
+_OWN = re.compile(
+    "host|connection|keep-alive|te|trailer|upgrade|expect|transfer-encoding|content-(length|encoding)|accept-encoding"
+    "|proxy-authorization"
+)
+"""Headers of one connection, which are not passed on."""
+_KEY = re.compile("authorization|cookie|.*(key|token).*")
+_HARMLESS = frozenset({"x-parent-id", "origin", "referer", "accept-language", "content-disposition"})
+
+
+class TapeRecorder:
+    """``app`` is the server, ``tape`` what it kept so far, and ``secrets`` the texts to mask in it.
+
+    ``webhook_origin`` is where the agent reaches the recorder; without it, where its callers do.
+    """
+
+    def __init__(
+        self, url: str, runtime: Runtime, *, policy: AddressPolicy, tape: Tape | None = None, webhook_origin: str = ""
+    ) -> None:
+        self._runtime, self._origin = runtime, str(origin_of(url))
+        self._guarded, self._webhook_origin = runtime.transport.guarded(policy), webhook_origin
+        now = runtime.clock.now().isoformat(timespec="seconds")
+        self.tape = tape or Tape(TapeFacts(tape=1, url=masked_url(url)[0], recorded=now))
+        self.secrets: set[str] = set()
+        self._began_s = runtime.clock.monotonic() - max((row.at for row in self.tape.rows), default=0.0)
+        self._hook = max((row.hook for row in self.tape.rows), default=0)
+        self._hooks: dict[int, str] = {}
+        self.app = Starlette(routes=[Route("/{path:path}", self.answer, methods=METHODS)], exception_handlers=REFUSED)
+
+    async def answer(self, request: Request) -> Response:
+        """Pass a request on and keep it. Raises Refusal."""
+        return await self.forward(request, *await read_row(request))
+
+    async def forward(self, request: Request, row: TapeRow, body: bytes) -> Response:
+        """Pass on a request that was read, and keep it."""
+        row.at = self._now()
+        self.secrets.update(secrets_in(request))
+        if row.path.startswith(HOOK_PATH):
+            return await self._pass_webhook(request, row, body)
+        own = origin(request)
+        hooks = (self._webhook_origin or own) + HOOK_PATH
+        sent, url = self._with_hooks(row, body, hooks), self._origin + row.path
+        row.path = masked_url(row.path)[0]
+        self.tape.rows.append(row)
+        headers = _passed(request.headers)
+        outgoing = Outgoing(method=row.method, url=url, headers=headers, body=sent, limits=LIMITS, streaming=True)
+        async with AsyncExitStack() as stack:
+            try:
+                incoming = await stack.enter_async_context(self._runtime.transport.open(outgoing))
+                row.status, row.after = incoming.status, self._since(row)
+                row.reply_headers = kept(incoming.headers)
+                if is_event_stream(incoming):
+                    chunks = self._stream(stack.pop_all(), incoming, row, request)
+                    return StreamingResponse(chunks, incoming.status, _passed(incoming.headers))
+                reply = await read_whole(incoming.chunks, self._runtime.room, owner=self._origin)
+            except FleetsimError as error:
+                row.broke = str(error)
+                drop(request.scope)
+                return Response(str(error), 502)
+        return Response(self._kept_reply(row, reply, hooks, own), incoming.status, _passed(incoming.headers))
+
+    def _now(self) -> float:
+        return round(self._runtime.clock.monotonic() - self._began_s, 3)
+
+    def _since(self, row: TapeRow) -> float:
+        return round(self._now() - row.at, 3)
+
+    def _with_hooks(self, row: TapeRow, body: bytes, hooks: str) -> bytes:
+        """The body with our address in place of each webhook's."""
+        sent = tapes.pack(body)
+        configs = list(tapes.push_configs(params_of(sent)))
+        for mine, ours in zip(configs, tapes.push_configs(params_of(row.body)), strict=True):
+            self._hook += 1
+            self._hooks[self._hook] = mine["url"]
+            scheme = mine.get("authentication")
+            secrets = [mine["url"], mine.get("token"), scheme.get("credentials") if isinstance(scheme, dict) else None]
+            self.secrets.update(secret for secret in secrets if isinstance(secret, str))
+            mine["url"], ours["url"] = f"{hooks}{self._hook}", f"{HOOKS}{self._hook}"
+        return dump(sent) if configs else body
+
+    def _kept_reply(self, row: TapeRow, reply: bytes, hooks: str, own: str) -> bytes:
+        """Keep a whole reply; returns it with the caller's webhooks, and with our address on a card."""
+        ours, passed = hooks.encode(), reply
+        for number in sorted(self._hooks, reverse=True) if ours in reply else ():
+            passed = passed.replace(b"%s%d" % (ours, number), dump(self._hooks[number])[1:-1])
+        row.reply, row.ended = tapes.pack(reply.replace(ours, HOOKS.encode())), self._since(row)
+        if (card := tapes.readdress(row.reply, own)) is None:
+            return passed
+        if self.tape.head.card is None:
+            self.tape.head = structs.replace(self.tape.head, agent=card["name"], card=card)
+        return dump(row.reply)
+
+    async def _stream(
+        self, stack: AsyncExitStack, incoming: IncomingResponse, row: TapeRow, request: Request
+    ) -> AsyncIterator[bytes]:
+        reader, row.frames = EventReader(StreamLimits()), []
+        async with stack:
+            try:
+                async for chunk in incoming.chunks:
+                    after = self._since(row)
+                    for event in reader.read(chunk):
+                        row.frames.append(TapeFrame(after, tapes.pack(event.data.encode()), event.event, event.id))
+                    yield chunk
+            except FleetsimError as error:
+                row.broke = str(error)
+                drop(request.scope)
+            row.ended = self._since(row)
+
+    async def _pass_webhook(self, request: Request, row: TapeRow, body: bytes) -> Response:
+        """Pass a webhook to the caller that registered it, whose status goes back. The tape keeps no repetition."""
+        number = row.path.removeprefix(HOOK_PATH)
+        row.hook, row.path = int(number) if number.isascii() and number.isdigit() else 0, ""
+        if (url := self._hooks.get(row.hook)) is None:
+            return Response(status_code=404)
+        again = any(
+            (old.hook, old.body) == (row.hook, row.body) and (old.status or 0) // 100 != 2 for old in self.tape.rows
+        )
+        self.tape.rows += [] if again else [row]
+        outgoing = Outgoing(method="POST", url=url, headers=_passed(request.headers), body=body)
+        try:
+            row.status = (await self._guarded.exchange(outgoing)).status
+        except FleetsimError as error:
+            return Response(str(error), 502)
+        return Response(status_code=row.status)
+
+
+async def read_row(request: Request) -> tuple[TapeRow, bytes]:
+    """A request as a row of a tape, with its whole path, and its body. Raises Refusal."""
+    body = await BodyReader(bytes_max=LIMITS.body_bytes_max, seconds=30.0).read(request)
+    path = bytes(request.scope.get("raw_path") or request.url.path.encode()).partition(b"?")[0].decode("latin-1")
+    path = f"{path}?{request.url.query}" if request.url.query else path
+    headers, keyed = kept(request.headers), any(map(_KEY.fullmatch, request.headers))
+    return TapeRow(at=0.0, method=request.method, path=path, keyed=keyed, headers=headers, body=tapes.pack(body)), body
+
+
+def origin(request: Request) -> str:
+    """The origin of the socket that a request came to. Never what a Host header says."""
+    host, port = request.scope.get("server") or ("127.0.0.1", 80)
+    return f"{request.url.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def secrets_in(request: Request) -> tuple[str, ...]:
+    """The values of headers that may hold a secret."""
+    return masked_headers({name: value for name, value in request.headers.items() if name not in _HARMLESS})[1]
+
+
+def kept(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if _KEPT.fullmatch(name)}
+
+
+def _passed(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if not _OWN.fullmatch(name)}
+
+
+# -- the player ---------------------------------------------------------------------------------------------------
+
 
 Matching: TypeAlias = Literal["text", "skill", "order"]
 KEEPALIVE_S = 15.0
@@ -128,7 +305,8 @@ class TapeServer:
             self._add(row)
         self._used: set[int] = set()
         self._talks: dict[str, TalkState] = {}
-        self.app = Starlette(routes=[Route("/{path:path}", self.answer, methods=METHODS)], lifespan=self._lifespan)
+        route = Route("/{path:path}", self.answer, methods=METHODS)
+        self.app = Starlette(routes=[route], exception_handlers=REFUSED, lifespan=self._lifespan)
 
     @asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
@@ -165,11 +343,8 @@ class TapeServer:
     # -- a request
 
     async def answer(self, request: Request) -> Response:
-        """Play the reply to a request."""
-        try:
-            present, body = await read_row(request)
-        except Refusal as refusal:
-            return Response(str(refusal), refusal.status)
+        """Play the reply to a request. Raises Refusal."""
+        present, body = await read_row(request)
         asked = tapes.read_request(present, self._places, secrets_in(request))
         ids = (asked.task_id, asked.context_id)
         talk, place = TalkState.find(asked, self._talks)
@@ -262,7 +437,7 @@ class TapeServer:
 
     def _present(self, reply: Any, present: TapeRow, talk: TalkState) -> Any:
         """A recorded reply with the ids of the present request, its envelope's too."""
-        reply, body = renamed(reply, talk.names), present.body
+        reply, body = tapes.renamed(reply, talk.names), present.body
         if isinstance(reply, dict) and isinstance(body, dict) and "jsonrpc" in reply and reply.get("id") is not None:
             reply["id"] = body.get("id")
         return reply
@@ -273,7 +448,7 @@ class TapeServer:
             if (push := talk.hooks.get(row.hook)) is not None:
                 delivery = Delivery(
                     url=push.url,
-                    body=tapes.unpack(renamed(row.body, talk.names)),
+                    body=tapes.unpack(tapes.renamed(row.body, talk.names)),
                     token=push.token,
                     scheme=push.scheme,
                     credentials=push.credentials,
@@ -284,14 +459,13 @@ class TapeServer:
     def _miss(self, asked: TapeRequest, present: TapeRow) -> Response:
         """An error in the caller's dialect that names the nearest recorded request."""
 
-        def likeness(entry: TapeEntry) -> tuple[bool, bool, float]:
+        def likeness(entry: TapeEntry) -> tuple[bool, float]:
             ratio = SequenceMatcher(None, entry.asked.text[:500], asked.text[:500]).ratio()
-            return entry.asked.operation is asked.operation, entry.asked.kind == asked.kind, ratio
+            return entry.asked.operation is asked.operation, ratio
 
+        nearest = max(self._entries, key=likeness, default=None)
         said = f"the tape has no reply to {asked}"
-        if self._entries:
-            nearest = max(self._entries, key=likeness)
-            said += f"; the nearest, {nearest.row.at:g} s into the tape, is {nearest.asked}"
+        said += f"; the nearest, {nearest.row.at:g} s into the tape, is {nearest.asked}" if nearest else ""
         self.misses.append(said)
         log.warning("%s", one_line(said, 1_000))
         problem, spoken = InternalError(said), asked.spoken
