@@ -388,8 +388,7 @@ class TapeServer:
     def _begin(self, entry: TapeEntry, asked: TapeRequest, talk: TalkState) -> None:
         """Give each id of an exchange its present form, and start its webhooks."""
         names, now_s = talk.names, self._runtime.clock.monotonic()
-        pairs = zip(entry.asked.ids, asked.ids, strict=False)
-        names.update((one, other) for one, other in pairs if one in self._recorded and other)
+        names.update((one, other) for one, other in zip(entry.asked.ids, asked.ids, strict=False) if one and other)
         if asked.context_id and not entry.asked.context_id:  # the agent adopts the caller's
             names.update(dict.fromkeys(made_ids(entry.row.replies, CONTEXT_ID), asked.context_id))
         for name in entry.made:

@@ -20,7 +20,7 @@ from fleetsim.model.task import DataPart, FilePart, TaskState
 from fleetsim.pytest_plugin.fleet import ALLOWED, Fleet, Member
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.tape.servers import TapeRecorder, TapeServer
-from fleetsim.tape.tape import TASK_ID, Tape, made_ids
+from fleetsim.tape.tape import TASK_ID, Tape, made_ids, readdress
 from fleetsim.testbed.faults import DropAfter, Match
 from fleetsim.testbed.runtime import virtual_runtime
 
@@ -108,6 +108,7 @@ async def test_a_tape_has_no_secret_of_the_caller(tmp_path: Path) -> None:
             headers = {"x-api-key": key, "x-vault": "opened-by-this-word"}
             async with fleet.client(RECORDER) as client:
                 said = f"/echo {key} {shaped} opened-by-this-word {odd}"
+                await client.send_task(f"/echo {TOKEN}", headers=headers)
                 sent = await client.send_task(said, headers=headers, push=fleet.sink().config(token=TOKEN))
                 with pytest.raises(AuthRefused):
                     await client.send_task("without a key")
@@ -233,6 +234,47 @@ async def deliveries(fleet: Fleet, url: str) -> list[str]:
         await client.send_task("hello", push=sink.config(TOKEN))
     await asyncio.sleep(120)
     return sink.states
+
+
+async def test_a_new_conversation_keeps_the_id_of_its_caller(tmp_path: Path) -> None:
+    async with Fleet(0, folder=tmp_path) as fleet:
+        async with recording(fleet, tmp_path / "real.tape", with_a_file()), fleet.client(RECORDER) as client:
+            await client.send_task("hello")
+        async with fleet.tape("real.tape", "taped").client() as client:
+            assert (await client.send_task("hello", context_id="mine")).context_id == "mine"
+
+
+async def test_a_caller_reads_its_own_webhook_and_not_the_recorder(tmp_path: Path) -> None:
+    async def urls(url: str) -> bool:
+        config = fleet.sink().config(TOKEN)
+        async with fleet.client(url) as client:
+            sent = await client.send_task("/slow 9", wait=False)
+            made = await client.set_push(sent.id, config)
+            return {made.config.url, *(push.config.url for push in await client.list_push(sent.id))} == {config.url}
+
+    async with Fleet(0, folder=tmp_path) as fleet:
+        async with recording(fleet, tmp_path / "real.tape", with_a_file()) as recorder:
+            assert await urls(RECORDER)
+        assert await urls(fleet.tape("real.tape", "taped").url)
+    assert "recorder" not in str([row.replies for row in recorder.tape.rows if row.path == "/a2a"])
+
+
+def test_a_card_leads_to_the_recorder_alone() -> None:
+    card: dict[str, Any] = {
+        "name": "quinn",
+        "url": "https://quinn.example/a2a?x=1",
+        "signatures": [{}],
+        "skills": "odd",
+    }
+    rows = [{"protocolBinding": "GRPC", "url": "quinn.example:50051"}, {"url": "https://elsewhere.example/v1"}, 3]
+    card["supportedInterfaces"] = rows
+    assert readdress({"jsonrpc": "2.0", "id": 1, "result": card}, "http://here:1") == {
+        "name": "quinn",
+        "url": "http://here:1/a2a?x=1",
+        "skills": "odd",
+        "supportedInterfaces": [{"url": "http://here:1/v1"}],
+    }
+    assert readdress({"name": "no card"}, "http://here:1") is None
 
 
 async def test_a_missing_reply_is_recorded_from_the_real_agent(tmp_path: Path) -> None:
