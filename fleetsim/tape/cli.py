@@ -84,7 +84,7 @@ def record(common: CommonOptions, /, url: str, out: Path, **options: Any) -> Non
     type=click.Choice(["text", "skill", "order"]),
     default="text",
     show_default=True,
-    help="What must be equal beside the operation: skill and text, the skill, or only the order.",
+    help="Compare skill and text, only the skill, or only the order of requests.",
 )
 @click.option("--fast", is_flag=True, help="Play without pauses.")
 @click.option(

@@ -314,10 +314,8 @@ class TapeServer:
             yield
 
     def _key(self, asked: TapeRequest) -> tuple[str, ...]:
-        """What is compared of a request."""
-        matching = "text" if asked.operation is None else self._matching
-        skill = (asked.skill,) if matching != "order" else ()
-        return (*asked.kind, *skill, *((asked.text,) if matching == "text" else ()))
+        """The part of a request that must be equal, beside its skill."""
+        return (*asked.kind, asked.text if asked.operation is None or self._matching == "text" else "")
 
     def _add(self, row: TapeRow) -> None:
         """Find the place of a row. A webhook belongs to the last move of its task, or else to its registration."""
@@ -336,8 +334,8 @@ class TapeServer:
             talk.move(key, row.at)
         made = [*made_ids(row.replies)]
         talk.own(made, self._recorded)
-        urls = [str(config["url"]) for config in tapes.push_configs(params_of(row.body))]
-        hooks = tuple(int(url.removeprefix(HOOKS)) for url in urls if url.startswith(HOOKS))
+        numbers = (config["url"].removeprefix(HOOKS) for config in tapes.push_configs(params_of(row.body)))
+        hooks = tuple(int(number) for number in numbers if re.fullmatch("[0-9]{1,9}", number))
         self._entries.append(TapeEntry(row, asked, key, place, talk, row.at - talk.moved_s, made, hooks))
 
     # -- a request
@@ -366,7 +364,12 @@ class TapeServer:
         the newest recorded read of that moment, or the first.
         """
         key = self._key(asked)
-        fits = [number for number, entry in enumerate(self._entries) if (entry.key, entry.place) == (key, place)]
+        fits = [
+            number
+            for number, entry in enumerate(self._entries)
+            if (entry.key, entry.place) == (key, place)
+            if self._matching == "order" or len({entry.asked.skill, asked.skill, ""}) < 3  # one may leave it open
+        ]
 
         def distance(number: int) -> tuple[int, bool]:
             entry = self._entries[number]

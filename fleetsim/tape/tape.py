@@ -139,7 +139,7 @@ def unpack(body: Any) -> bytes:
 
 
 def params_of(body: Any) -> Any:
-    """What an envelope of JSON-RPC holds; without one, the body itself."""
+    """The content of a JSON-RPC envelope; without one, the body itself."""
     return body.get("params", body.get("result")) if isinstance(body, dict) and "jsonrpc" in body else body
 
 
@@ -168,7 +168,7 @@ def readdress(body: Any, origin: str) -> dict[str, Any] | None:
 
 
 class TapeRequest(Struct, frozen=True, kw_only=True):
-    """A request. ``operation`` is None if it is no call of A2A that can be read; its ``text`` is then all of it.
+    """A request. ``operation`` is None if the request cannot be read as a call of A2A; its ``text`` is then all of it.
 
     ``task_id`` and ``context_id`` are the caller's words, ``ids`` are all of them. Of equal requests those with the
     same ``variant`` go first.
@@ -221,7 +221,12 @@ def read_request(row: TapeRow, places: Collection[str], secrets: Collection[str]
         context_id=context,
         ids=(task, context, *ids, push.config_id or "" if push else ""),
         push=push,
-        variant=(row.keyed, push is not None, *(getattr(call, name, None) for name in ("wait", "history_length"))),
+        variant=(
+            row.keyed,
+            skill,
+            push is not None,
+            *(getattr(call, name, None) for name in ("wait", "history_length")),
+        ),
     )
 
 

@@ -140,7 +140,7 @@ async def taped(tmp_path: Path) -> AsyncIterator[Player]:
     async with Fleet(0, folder=tmp_path) as fleet:
         async with recording(fleet, tmp_path / "real.tape", agent), fleet.client(RECORDER, dialect="0.3") as client:
             for text in ("What is open on 2026-03-02?", "next", "next"):
-                await client.send_task(text)
+                await client.send_task(text, metadata={"skillHint": "count"})
         yield fleet.tape
 
 
@@ -177,7 +177,11 @@ async def test_a_request_that_is_not_on_the_tape_fails_with_the_nearest(
 async def test_texts_may_differ_if_only_the_order_or_the_skill_counts(
     matching: Any, expected: list[str], taped: Player
 ) -> None:
-    assert await said(taped("real.tape", "taped", matching=matching), "a", "b", "c", "d") == expected
+    member = taped("real.tape", "taped", matching=matching)
+    assert await said(member, "a", "b", "c", "d") == expected
+    if matching == "skill":
+        with pytest.raises(InternalError):
+            await said(member, "e", metadata={"skillHint": "other"})
 
 
 async def test_a_read_shows_the_task_as_it_was_at_that_time(taped: Player) -> None:
