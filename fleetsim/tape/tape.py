@@ -206,6 +206,7 @@ def read_request(row: TapeRow, places: Collection[str], secrets: Collection[str]
     task, context = getattr(call, "task_id", None) or "", getattr(call, "context_id", None) or ""
     push: PushConfig | None = getattr(call, "push", getattr(call, "config", None))
     skill, text, ids = "", str(getattr(call, "state", None) or ""), [getattr(call, "config_id", None) or ""]
+    wanted = [getattr(call, name, None) for name in ("wait", "history_length")]
     if isinstance(call, SendMessage):
         message, hints = call.message, {**call.metadata, **call.message.metadata}
         skill = str(hints.get("skillHint") or hints.get("skillId") or "")
@@ -221,12 +222,7 @@ def read_request(row: TapeRow, places: Collection[str], secrets: Collection[str]
         context_id=context,
         ids=(task, context, *ids, push.config_id or "" if push else ""),
         push=push,
-        variant=(
-            row.keyed,
-            skill,
-            push is not None,
-            *(getattr(call, name, None) for name in ("wait", "history_length")),
-        ),
+        variant=(row.keyed, skill, push is not None, *wanted),
     )
 
 

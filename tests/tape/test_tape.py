@@ -105,9 +105,9 @@ async def test_a_tape_has_no_secret_of_the_caller(tmp_path: Path) -> None:
     async with Fleet(0, folder=tmp_path) as fleet:
         agent = reference_agent(name="real", api_key=key, allow_webhook=("recorder:9001",))
         async with recording(fleet, tmp_path / "real.tape", agent) as recorder:
-            headers = {"x-api-key": key, "x-vault": "opened-by-this-word"}
+            headers = {"x-api-key": key, "x-vault": "opened-by-word-7", "x-state": "completed"}
             async with fleet.client(RECORDER) as client:
-                said = f"/echo {key} {shaped} opened-by-this-word {odd}"
+                said = f"/echo {key} {shaped} opened-by-word-7 {odd}"
                 await client.send_task(f"/echo {TOKEN}", headers=headers)
                 sent = await client.send_task(said, headers=headers, push=fleet.sink().config(token=TOKEN))
                 with pytest.raises(AuthRefused):
@@ -121,7 +121,7 @@ async def test_a_tape_has_no_secret_of_the_caller(tmp_path: Path) -> None:
     text = (tmp_path / "real.tape").read_text()
     assert sent.text == said.removeprefix("/echo ")
     assert again.text == f"*** *** *** {odd}"
-    assert [secret for secret in (key, shaped, TOKEN, "opened-by-this-word", "webhooks:8080") if secret in text] == []
+    assert [secret for secret in (key, shaped, TOKEN, "opened-by-word-7", "webhooks:8080") if secret in text] == []
     assert [line.partition(":")[2][:6] for line in doubts] == [f" {odd[:4]}…"]
 
 
