@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar, cast
 import msgspec
 
 from fleetsim.api.answer import to_json
-from fleetsim.api.health import HealthWord, HubMember, OutcomeStats
+from fleetsim.api.health import HealthWord, HubMember, LimitFacts, OutcomeStats
 from fleetsim.api.state import FleetFigures, HubState
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH, at_most, moment
@@ -147,6 +147,7 @@ class View:
     events: tuple[Event, ...] = ()
     hubs: tuple[HubMember, ...] = ()
     """The hubs that share the ledger."""
+    limits: tuple[LimitFacts, ...] = ()
     scenario: object | None = None
     """The recorded run, in the form of the screen that shows it."""
 
@@ -297,6 +298,7 @@ class ViewBuilder:
         self._troubles: tuple[str, ...] = ()
         self._figures: FleetFigures | None = None
         self._hubs: tuple[HubMember, ...] = ()
+        self._limits: tuple[LimitFacts, ...] = ()
         tasks, fleet, ceremonies, inbox = self._tasks, self._fleet, self._ceremonies, self._inbox
         self._handlers: Mapping[type[Event], tuple[Callable[[Any], object], ...]] = {
             events.RequestAccepted: (fleet.meet, tasks.request),
@@ -396,7 +398,7 @@ class ViewBuilder:
         self._fleet.take(state)
         rows, problems = tuple(to_json(state.ceremonies)), tuple(to_json(state.ceremony_errors))
         self._ceremonies.loaded(fleet_events.CeremoniesLoaded(at=state.at, ceremonies=rows, errors=problems))
-        self._figures, self._hubs = state.figures, state.hubs
+        self._figures, self._hubs, self._limits = state.figures, state.hubs, state.limit_uses
         self._configured, self._stopping, self._storage = True, state.stopping, one_line(state.storage, 400)
         self._config_errors = {problem: one_line(problem, 400) for problem in state.rejected}
         troubles = [f"{owner or 'the hub'} is at its limit {limit}" for owner, limit in state.limits]
@@ -531,6 +533,7 @@ class ViewBuilder:
             notices=tuple(self._notices),
             events=self._listed,
             hubs=self._hubs,
+            limits=self._limits,
             scenario=self._rows("figures of the run", lambda: self._run and self._run.snapshot(now), None),
             faults=tuple(self._faults),
         )

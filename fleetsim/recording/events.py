@@ -12,6 +12,7 @@ from msgspec import Meta, Struct, field
 
 from fleetsim.events.request import Event, Level
 from fleetsim.health.figures import Expectation
+from fleetsim.request.limits import Limit
 
 RECORDED_S_MAX = 1e9
 CLOCK = r"^(virtual|real|x[1-9][0-9]{0,4}(\.[0-9]{1,6})?)$"
@@ -68,6 +69,7 @@ class ScenarioStarted(RunEvent, frozen=True, kw_only=True):
     began: Moment | None = None
     rules: Mapping[str, Amount] = field(default_factory=dict)
     hubs: Count = 1
+    limits: Mapping[str, Limit] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_moment(self.start)

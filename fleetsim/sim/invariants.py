@@ -14,6 +14,7 @@ from datetime import timedelta
 from fleetsim.ceremony.cron import next_slot, parse_cron
 from fleetsim.ceremony.file import zone_of
 from fleetsim.health.fleet_health import window_start
+from fleetsim.model.extensions import Usage
 from fleetsim.recording.events import (
     AgentTaskEnded,
     AnswerGiven,
@@ -31,6 +32,7 @@ from fleetsim.recording.events import (
     RunEvent,
     SlotsCounted,
 )
+from fleetsim.request.limits import Unit, period_at
 from fleetsim.request.track import Rules
 from fleetsim.sim.agents import LIMITS
 from fleetsim.sim.call_invariants import CANCELS, RULES, Invariant, Violation, broken, invariant, request_of, tasks_of
@@ -340,6 +342,30 @@ def _repeats_declared(run: Run) -> Iterator[Violation | None]:
         old, skill = (end.outcome.retry_of, end.outcome.skill) if end.outcome is not None else (None, "")
         fine = old not in begun or (begun[old], skill) in declared
         yield None if fine else broken(end, f"{old} was sent again, on which {begun[old]} had worked")
+
+
+@invariant("I-35", "no request is accepted once a limit is reached by what is known to be used")
+def _limits_hold(run: Run) -> Iterator[Violation | None]:
+    """Reservations are not on record: only requests, and the costs of those that ended before. Nor are keys."""
+    known = ((request.begun, request.end) for request in run.requests.values())
+    begun = sorted(((begin, end) for begin, end in known if begin), key=lambda pair: pair[0].t)
+    for limit in (limit for limit in run.started.limits.values() if limit.key is None and limit.ceremony is None):
+        ((unit, most),) = limit.units.items()
+        used: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        for begin, end in begun:
+            outcome = end.outcome if end else None
+            agent, skill = (outcome.agent, outcome.skill) if outcome else (begin.agent, None)
+            if limit.agent not in {None, agent} or limit.skill not in {None, skill}:
+                continue
+            before = used[period_at(limit.per, limit.zone, run.started.start + timedelta(seconds=begin.t)).key]
+            spent = sum(number for known_s, number in before if known_s < begin.t)
+            yield broken(begin, f"{spent:g} of {most:g} {unit} were used") if spent >= most else None
+            if unit is Unit.REQUESTS:
+                before.append((begin.t, 1.0))
+            elif end and outcome:
+                usage = outcome.usage or Usage()
+                tokens = usage.input_tokens + usage.output_tokens
+                before.append((end.t, (outcome.cost_usd or 0.0) if unit is Unit.USD else tokens))
 
 
 @invariant("I-30", "nothing blocks the loop, and a deadline that passes in a stall ends no request at once")

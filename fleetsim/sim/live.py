@@ -244,7 +244,7 @@ class LiveSimulation(ScenarioRun):
                     external=external,
                 )
             )
-        return listener, FleetConfig(agents=tuple(entries), settings=settings)
+        return listener, FleetConfig(agents=tuple(entries), settings=settings, limits=self.scenario.limits)
 
     async def _cards_read(self, hub: Hub) -> None:
         """Traffic begins once every agent is known. Raises Unreachable if one is not after a while."""

@@ -93,6 +93,7 @@ class Recorder(RecordingWriter):
             expect=[expectation.text for expectation in scenario.expect],
             rules={name: getattr(scenario.settings, name) for name in (*RULES, *(("lease_s",) * (scenario.hubs > 1)))},
             **({} if scenario.hubs == 1 else {"hubs": scenario.hubs}),
+            **({"limits": limits} if (limits := {name: asdict(of) for name, of in scenario.limits.items()}) else {}),
             **({} if rate.virtual else {"clock": str(rate)}),
             **({} if began is None else {"began": began.isoformat()}),
         )

@@ -20,11 +20,13 @@ from fleetsim.ceremonies.folder import PROJECTS, SUFFIXES
 from fleetsim.ceremony.written import value_text
 from fleetsim.client.http import AgentUrl
 from fleetsim.fleet.auth import Auth
+from fleetsim.fleet.config import LIMITS_MAX, limit_problems
 from fleetsim.fleet.settings import NAME, FleetSettings, RetryPolicy, SkillEntry, Wire
 from fleetsim.health.figures import Expected
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.spans import in_words
 from fleetsim.model.work import ID, ID_RULE
+from fleetsim.request.limits import Limit
 from fleetsim.runtime.explain import Pattern, Span, combine, did_you_mean, explain
 from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, YamlDocument, load
 from fleetsim.runtime.yaml import Path as YamlPath
@@ -226,6 +228,8 @@ class Scenario(BaseModel):
     """The hub's settings: the keys of the `fleet:` part of agents.yaml."""
     traffic: Annotated[list[Traffic], Field(max_length=1_000)] = []
     """The requests that come in."""
+    limits: Annotated[dict[_Name, Limit], Field(max_length=LIMITS_MAX)] = {}
+    """Limits beyond which the hub refuses requests: the key of agents.yaml."""
     ceremonies: str | None = None
     """A folder of ceremonies, as seen from this file."""
     people: People = People()
@@ -293,6 +297,9 @@ def _problems(scenario: Scenario, written: YamlDocument) -> Iterator[ConfigError
                 yield written.error((*path, "retry", "on"), entry.problem)
             for at, other in enumerate(entry.fallback):
                 yield from named((*path, "fallback", at), other)
+    yield from limit_problems(written, scenario.limits)
+    for name, limit in scenario.limits.items():
+        yield from named(("limits", name, "agent"), limit.agent)
     if len(names) > AGENTS_MAX:
         yield written.error(("fleet",), f"more than {AGENTS_MAX} agents with their replicas")
     for at, traffic in enumerate(scenario.traffic):

@@ -275,7 +275,8 @@ class Simulation(ScenarioRun):
             for name, agent in self.agents.items()
         )
         entries += tuple(entry for entry in self._entries if not entry.enabled)
-        config, runtime, look_s = FleetConfig(agents=entries, settings=self._settings), process.runtime, self._look_s
+        config = FleetConfig(agents=entries, settings=self._settings, limits=self.scenario.limits)
+        runtime, look_s = process.runtime, self._look_s
         hub = Hub(
             config, runtime, ledger, keys=self.hub_keys, url=process.origin, ceremonies=FOLDER, look_every_s=look_s
         )

@@ -25,8 +25,9 @@ from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.server import running_hub
 from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.ledger import open_postgres
-from fleetsim.model.errors import FleetsimError
+from fleetsim.model.errors import FleetsimError, HttpRefused
 from fleetsim.model.work import SkillRequest
+from fleetsim.request.limits import Limit
 from fleetsim.runtime.ports import Limits, Request, Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.server import listen
@@ -154,6 +155,26 @@ async def test_another_hub_keeps_the_pause_and_the_fallback_of_a_request_that_it
         assert (row["agent"], row["text"], row["durationMs"] > 3_500) == ("quinn", "you said hi", True)
         assert fleet.calls == ["hi"]
         assert await fleet.database.fetchval("SELECT agent FROM requests") == "quinn"
+
+
+async def test_two_hubs_at_once_admit_exactly_as_many_requests_as_a_limit_has_and_a_take_over_settles_them(
+    server: Server,
+) -> None:
+    async with pair(server, "limits", lease_s=5.0) as fleet:
+        for hub in fleet.hubs:
+            hub.fleet.limits.limits = {"few": Limit(requests=7), "money": Limit(usd=10.0, reserve=1.0)}
+        sends = [fleet.remote[n % 2].submit({"text": f"{n}", "skill": "ponder"}) for n in range(40)]
+        told = await asyncio.gather(*sends, return_exceptions=True)
+        refused = [error.status for error in told if isinstance(error, HttpRefused)]
+        assert refused == [429] * 33
+        assert await fleet.database.fetchval("SELECT count(*) FROM requests") == 7
+        ids = [answer[0] for answer in told if not isinstance(answer, BaseException)]
+        await fleet.leave()
+        for cid in ids:
+            await fleet.remote[1].cancel(cid)
+            await fleet.ended(1, cid)
+        few, money = await fleet.remote[1].limits()
+        assert (few.used, few.left, money.used, money.reserved) == (7, 0, 7, 0)
 
 
 async def test_a_question_is_listed_and_answered_once_at_the_other_hub(server: Server) -> None:

@@ -11,7 +11,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from fleetsim.api.health import HealthWord, HubMember
+from fleetsim.api.health import HealthWord, HubMember, LimitFacts
 from fleetsim.dashboard.chrome import LinkState, ScreenName, Size
 from fleetsim.dashboard.labels import (
     HEALTH,
@@ -43,6 +43,7 @@ from fleetsim.dashboard.widgets import Grid, Lines
 from fleetsim.health.webhooks import PushState
 from fleetsim.model.errors import Blame
 from fleetsim.model.text import one_line
+from fleetsim.request.limits import Unit
 
 
 def columns(rows: Sequence[AgentRow], span: str) -> tuple[Column, ...]:
@@ -95,6 +96,38 @@ HUB_COLUMNS = (
     Column(title="LEASE AGE", width=11, align=">"),
     Column(title="TOOK OVER", width=18, drop=1),
 )
+
+
+LIMIT_COLUMNS = (
+    Column(title="LIMIT", width=12, flex=1, most=40),
+    Column(title="OF", width=8, flex=1, most=40, drop=2),
+    Column(title="USED", width=10, align=">"),
+    Column(title="RESERVED", width=10, align=">", drop=3),
+    Column(title="MOST", width=16, flex=1, most=24, align=">"),
+    Column(title="SHARE", width=5, align=">"),
+    Column(title="RESETS", width=7, align=">", drop=1),
+)
+
+
+def limit_rows(limits: Sequence[LimitFacts], now: datetime) -> Rows[LimitFacts]:
+    """The limits of agents.yaml; one that is nearly or entirely used stands out."""
+
+    def cells(limit: LimitFacts) -> TableRow:
+        tone = Tone.BAD if limit.left <= 0 else Tone.WARN if limit.share >= 0.8 else Tone.PLAIN
+        used, reserved, most = map(Unit(limit.unit).shown, (limit.used, limit.reserved, limit.most))
+        return TableRow(
+            (
+                line((one_line(limit.name, 200), STRONG)),
+                line((one_line(limit.subject, 200), MUTED)),
+                line((used, tone)),
+                line((reserved, MUTED)),
+                line((f"{most}/{limit.per}", MUTED)),
+                line((f"{limit.share:.0%}", tone)),
+                line((age(max(0.0, (limit.resets_at - now).total_seconds())), MUTED)),
+            )
+        )
+
+    return Rows(limits, lambda limit: limit.name, cells, int(now.timestamp()))
 
 
 def hub_rows(hubs: Sequence[HubMember], now: datetime) -> Rows[HubMember]:
@@ -354,6 +387,7 @@ class FleetPane(Pane):
         self.main = Grid(columns((), "4m"), id="agents", hold=False)
         self._notes = Lines(id="notes")
         self._hubs = Grid(HUB_COLUMNS, id="hubs", classes="framed -bare", hold=False)
+        self._limits = Grid(LIMIT_COLUMNS, id="limits", classes="framed -bare", hold=False)
         self._recent = Grid(OUTCOME_COLUMNS, id="recent", classes="framed -bare", hold=False)
         self._top = Horizontal(id="cards")
         with self._top:
@@ -361,6 +395,7 @@ class FleetPane(Pane):
         yield self.main
         yield self._notes
         yield self._hubs
+        yield self._limits
         yield self._recent
 
     def draw(self, view: View) -> None:
@@ -381,10 +416,13 @@ class FleetPane(Pane):
         self._hubs.set_titles("Hubs", "share the ledger")
         self._hubs.show(hub_rows(view.hubs, view.now))
         self._hubs.set_class(not view.hubs, "-bare")
+        self._limits.set_titles("Limits", "of agents.yaml")
+        self._limits.show(limit_rows(view.limits, view.now))
+        self._limits.set_class(not view.limits, "-bare")
         self._recent.set_titles("Recent outcomes", "newest first")
         outcomes = Rows(view.recent, lambda task: task.correlation_id, outcome_row)
         self._recent.show(outcomes)
-        above = max(shown.region.bottom for shown in (self.main, self._notes, self._hubs))
+        above = max(shown.region.bottom for shown in (self.main, self._notes, self._hubs, self._limits))
         fits = not above or self.region.bottom - above >= RECENT_LINES_MIN
         self._recent.set_class(not (view.recent and fits), "-bare")
 
