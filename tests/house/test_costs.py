@@ -35,7 +35,7 @@ WAKE_UPS = 8
 ASKED = ["message/stream"]
 """The calls that an agent receives for a streamed request whose artifact comes in one event."""
 
-MODULES = {("--version",): 64, ("send", "--help"): 311, ("check", "--help"): 181, ("sim", "--help"): 202}
+MODULES = {("--version",): 64, ("send", "--help"): 311, ("check", "--help"): 182, ("sim", "--help"): 202}
 """Loaded by a verb's help in Python 3.11, the interpreter's own among them."""
 
 OF_NEWER_PYTHONS = 5

@@ -104,11 +104,11 @@ class SqliteLedger(StoredLedger):
 
     @_writes
     def accept(self, connection: Connection, records: Sequence[RequestRecord], *, run: RunRecord | None = None) -> bool:
+        bookings: list[Booking] = []
         try:
             unless_claimed = "ON CONFLICT (ceremony_id, scheduled_at) DO NOTHING"
             if run and not insert(connection, "runs", _run_row(run), unless_claimed):
                 return False
-            bookings: list[Booking] = []
             for record in records:
                 bookings += record.bookings
                 name, phase, body = record.request.correlation_id, record.phase.value, request_body(record)
