@@ -9,7 +9,7 @@ import logging
 import math
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any, Literal, TypeAlias
@@ -24,7 +24,7 @@ from starlette.routing import Route
 from fleetsim.client.http import CARD_PATHS
 from fleetsim.model.call import Operation, PushConfig
 from fleetsim.model.errors import FleetsimError, InternalError
-from fleetsim.model.masking import masked_headers, masked_url
+from fleetsim.model.masking import MASK, masked_headers, masked_url
 from fleetsim.model.text import one_line
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.exchange import origin_of, read_whole
@@ -32,7 +32,7 @@ from fleetsim.runtime.inbound import BodyReader, Refusal, drop
 from fleetsim.runtime.ports import IncomingResponse, Limits, Runtime
 from fleetsim.runtime.ports import Request as Outgoing
 from fleetsim.runtime.sse import EventReader, StreamLimits, is_event_stream
-from fleetsim.runtime.webhook import Delivery, WebhookSender
+from fleetsim.runtime.webhook import is_signing, read_secret, sign
 from fleetsim.runtime.workers import Workers
 from fleetsim.tape import tape as tapes
 from fleetsim.tape.tape import CONTEXT_ID, HOOKS, Tape, TapeFacts, TapeFrame, TapeRequest, TapeRow, made_ids, params_of
@@ -65,6 +65,8 @@ _OWN = re.compile(
     "|proxy-authorization"
 )
 """Headers of one connection, which are not passed on."""
+TOKENS = ("authorization", "x-a2a-notification-token")
+"""Headers of a webhook that hold its token; a tape has their names."""
 _KEY = re.compile("authorization|cookie|.*(key|token).*")
 _HARMLESS = frozenset({"x-parent-id", "origin", "referer", "accept-language", "content-disposition"})
 
@@ -168,13 +170,13 @@ class TapeRecorder:
             row.ended = self._since(row)
 
     async def _pass_webhook(self, request: Request, row: TapeRow, body: bytes) -> Response:
-        """Pass a webhook to the caller that registered it, whose status goes back. The tape keeps no repetition."""
+        """Pass a webhook to the caller that registered it, whose status goes back."""
         number = row.path.removeprefix(HOOK_PATH)
         row.hook, row.path = int(number) if number.isascii() and number.isdigit() else 0, ""
         if (url := self._hooks.get(row.hook)) is None:
             return Response(status_code=404)
-        failed = [old.body for old in self.tape.rows if old.hook == row.hook and (old.status or 0) // 100 != 2]
-        self.tape.rows += [] if row.body in failed else [row]
+        row.headers |= {name: MASK for name in request.headers if name in TOKENS}
+        self.tape.rows.append(row)
         outgoing = Outgoing(method="POST", url=url, headers=_passed(request.headers), body=body)
         try:
             row.status = (await self._guarded.exchange(outgoing)).status
@@ -293,7 +295,7 @@ class TapeServer:
     ) -> None:
         self.misses: list[str] = []
         self._tape, self._runtime, self._matching, self._fast, self._live = tape, runtime, matching, fast, live
-        self._sender, self._workers = WebhookSender(runtime, policy), Workers("tape")
+        self._guarded, self._workers = runtime.transport.guarded(policy), Workers("tape")
         interfaces = () if tape.head.card is None else read_card(tape.head.card).interfaces
         at = {urlsplit(one.url).path.rstrip("/") for one in interfaces if one.binding.upper() == "HTTP+JSON"}
         self._places = sorted(at, key=len, reverse=True)
@@ -444,18 +446,23 @@ class TapeServer:
         return reply
 
     async def _send_webhooks(self, entry: TapeEntry, talk: TalkState, began_s: float) -> None:
+        """Send webhooks as the agent did; a repetition goes out only if the present caller refused the earlier ones."""
+        delivered: list[tuple[int, Any]] = []
         for row in entry.webhooks:
             await self._pause(row.at - entry.row.at - (self._runtime.clock.monotonic() - began_s))
-            if (push := talk.hooks.get(row.hook)) is not None:
-                delivery = Delivery(
-                    url=push.url,
-                    body=tapes.unpack(tapes.renamed(row.body, talk.names)),
-                    token=push.token,
-                    scheme=push.scheme,
-                    credentials=push.credentials,
-                    content_type=row.headers.get("content-type", "application/json"),
-                )
-                await self._sender.deliver(delivery)
+            push = talk.hooks.get(row.hook)
+            if push is None or (row.hook, row.body) in delivered:
+                continue
+            body = tapes.unpack(tapes.renamed(row.body, talk.names))
+            secret = push.token or push.credentials or ""
+            tokens = (f"{push.scheme or 'Bearer'} {push.credentials or secret}", secret)
+            headers = row.headers | {n: v for n, v in zip(TOKENS, tokens, strict=True) if n in row.headers}
+            if is_signing(push.scheme):
+                seconds = round(self._runtime.clock.now().timestamp())
+                headers |= sign(read_secret(push.credentials), self._runtime.ids.new(), seconds, body)
+            with suppress(FleetsimError):
+                reply = await self._guarded.exchange(Outgoing(method="POST", url=push.url, headers=headers, body=body))
+                delivered += [(row.hook, row.body)] if 200 <= reply.status < 300 else []
 
     def _miss(self, asked: TapeRequest, present: TapeRow) -> Response:
         """An error in the caller's dialect that names the nearest recorded request."""
