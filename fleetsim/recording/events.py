@@ -286,9 +286,10 @@ class RequestTimed(RunEvent, frozen=True, kw_only=True):
 
 
 class SubmitRefused(RunEvent, frozen=True, kw_only=True):
-    """The hub refused a request. ``late_s`` is None on virtual time."""
+    """The hub refused a request, over a ``limit`` of agents.yaml if named. ``late_s`` is None on virtual time."""
 
     why: str
+    limit: str = ""
     due_s: Second = 0.0
     late_s: Amount | None = None
 

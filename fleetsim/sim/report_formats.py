@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from heapq import nlargest
@@ -14,7 +15,7 @@ from fleetsim.model.problems import Problem, html_page, sarif, workflow_commands
 from fleetsim.model.spans import in_words
 from fleetsim.model.text import escape, html_text, one_line, xml_text
 from fleetsim.model.work import Outcome, OutcomeKind
-from fleetsim.recording.events import RequestsTaken
+from fleetsim.recording.events import RequestsTaken, SubmitRefused
 from fleetsim.sim import charts
 from fleetsim.sim.charts import Timeline, timeline_of
 from fleetsim.sim.invariants import InvariantResult
@@ -285,6 +286,8 @@ def render(report: SimulationReport, *, verbose: bool = False) -> Iterator[str]:
         f"{fleet.get('requests') or 0:.0f} requests, {fleet.get('outcomes') or 0:.0f} outcomes, "
         f"{len(report.agents)} agent{'s' * (len(report.agents) != 1)}"
     )
+    limits = Counter(refused.limit for refused in report.run.all(SubmitRefused) if refused.limit)
+    yield from (f"  the limit {one_line(name, 60)} refused {count:,} requests" for name, count in limits.items())
     yield from (f"  BROKEN {one_line(problem, 300)}" for problem in report.problems)
     for worker in report.workers:
         if worker.lost_s is not None:

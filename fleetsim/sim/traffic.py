@@ -15,7 +15,7 @@ from typing import Any
 from fleetsim.events.fleet import HubTookOver
 from fleetsim.events.request import QuestionAsked
 from fleetsim.hub.hub import Hub
-from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
+from fleetsim.model.errors import FleetsimError, NotAccepting, OverLimit, UnknownTarget
 from fleetsim.model.work import Answer, Decision, Outcome, SkillRequest, Source
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
@@ -167,7 +167,8 @@ class TrafficSource:
                     raise NotAccepting("the hub is down")
                 (cid,) = await self._within(hub, hub.submit(request))
             except FleetsimError as error:
-                self._record("refused", skill=traffic.skill, why=str(error)[:200], **self._late(due_s))
+                limit = {"limit": error.limit} if isinstance(error, OverLimit) else {}
+                self._record("refused", skill=traffic.skill, why=str(error)[:200], **limit, **self._late(due_s))
                 return
             self._record("submitted", correlation_id=cid)
             self.asked_s = self._clock.now

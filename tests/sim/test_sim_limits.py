@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from fleetsim.model.errors import ConfigError
+from fleetsim.recording.events import SubmitRefused
 from fleetsim.sim.invariants import verdicts
 from fleetsim.sim.run import Run
 from tests.sim.scenes import recorded, run_of, scenario
@@ -41,6 +42,8 @@ def text(hubs: int) -> str:
 @pytest.mark.parametrize("hubs", [1, 2])
 def test_a_fleet_keeps_its_limits_over_kills_and_breaks_no_rule(hubs: int) -> None:
     run = Run.of(recorded(run_of(scenario(text(hubs)))[0]))
+    refused = Counter(event.limit for event in run.all(SubmitRefused))
+    assert min(refused["hourly"], refused["reviews"]) > 10
     assert [verdict.violations for verdict in verdicts(run) if verdict.violations] == []
     begun = Counter(int(request.begun.t // 3600) for request in run.requests.values() if request.begun)
     assert max(begun.values()) == 20
