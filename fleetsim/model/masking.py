@@ -36,7 +36,9 @@ _SHAPES = re.compile(  # each form starts where a word does, so that a search of
     r"|\b(?:sk|pk|rk|gh[opsu]|github_pat|glpat|xox[abeprs]|AIza|ya29)[-_.]?[A-Za-z0-9][\w-]{15,}|\bA[KS]IA[A-Z0-9]{16}\b"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*|\b[bB]earer [\w.~+/=-]{20,}|(?<=://)[^/\s\"@:]+:[^/\s\"@]+(?=@)"
 )
-_RANDOM = re.compile(r'("(?:raw|bytes|fileWithBytes)":"|base64:)?(?<![\w+/=-])([\w+/=-]{24,})')
+_RANDOM = re.compile(
+    r'("(?:raw|bytes|fileWithBytes|etag|if-none-match)":"(?:W/)?(?:\\")?|base64:)?(?<![\w+/=-])([\w+/=-]{24,})'
+)
 
 
 def masked_shapes(text: str) -> tuple[str, list[str]]:
