@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
-from fleetsim.api.answers import FoundSkill, WireExchange
+from fleetsim.api.answers import AccessRole, FoundSkill, WireExchange
 from fleetsim.api.bodies import RequestBody, read
 from fleetsim.api.part_rows import read_part_row
 from fleetsim.cli.parts import read_parts, save_parts
@@ -84,26 +84,34 @@ class HubControls(SavingControls):
         question = next((q for q in await self._hub.tracker.find_questions() if q.question_id == question_id), None)
         text, parts = _typed(text, wants_data=question is not None and answer_schema(question.parts) is not None)
         question = await self._hub.tracker.answer(Answer(question_id=question_id, text=text, parts=parts))
+        self._hub.note_action("answer", question_id, correlation_id=question.correlation_id)
         return f"sent to {question.agent}"
 
     async def reject(self, question_id: str) -> None:
-        await self._hub.tracker.answer(Answer(question_id=question_id, text="", decision=Decision.REJECT))
+        reject = Answer(question_id=question_id, text="", decision=Decision.REJECT)
+        question = await self._hub.tracker.answer(reject)
+        self._hub.note_action("reject", question_id, correlation_id=question.correlation_id)
 
     async def veto(self, correlation_id: str) -> None:
         if not await self._hub.hitl.veto(correlation_id):
             raise UnknownTarget("its window is closed by now", hint="x cancels a task at any time")
+        self._hub.note_action("veto", correlation_id, correlation_id=correlation_id)
 
     async def cancel(self, correlation_id: str) -> None:
         await self._hub.dispatcher.cancel(correlation_id)
+        self._hub.note_action("cancel", correlation_id, correlation_id=correlation_id)
 
     async def retry(self, correlation_id: str, *, may_repeat: bool) -> None:
-        await self._hub.dispatcher.retry(correlation_id, may_repeat=may_repeat)
+        new = await self._hub.dispatcher.retry(correlation_id, may_repeat=may_repeat)
+        self._hub.note_action("retry", correlation_id, correlation_id=correlation_id, detail=f"as {new}")
 
     async def fire(self, ceremony_id: str) -> None:
         await self._hub.require_scheduler().run_now(ceremony_id)
+        self._hub.note_action("fire", ceremony_id)
 
     async def refresh(self, agent: str) -> None:
         await self._hub.broker.refresh(agent)
+        self._hub.note_action("refresh-card", agent)
 
     async def skills(self, agent: str) -> Sequence[FoundSkill]:
         return find_skills(SkillQuery(agent=agent), self._hub.broker.views(), self._hub.snapshot())
@@ -139,8 +147,8 @@ class AttachedControls(SavingControls):
             raise Unreachable("no hub is running", hint="the screen connects again when one runs")
         return hub
 
-    async def attach(self, url: str) -> tuple[str, str]:
-        return cast("tuple[str, str]", await self._attach(url))
+    async def attach(self, url: str) -> tuple[str, str, AccessRole]:
+        return cast("tuple[str, str, AccessRole]", await self._attach(url))
 
     async def send(self, draft: TypedRequest) -> str:
         return (await self._hub.submit(_body(draft)))[0]

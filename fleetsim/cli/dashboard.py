@@ -22,7 +22,7 @@ import click
 from click.core import ParameterSource
 
 from fleetsim import __version__
-from fleetsim.api.answers import KeyIdentity
+from fleetsim.api.answers import AccessRole, KeyIdentity
 from fleetsim.cli.ask import way_given
 from fleetsim.cli.controls import AttachedControls, HubControls
 from fleetsim.cli.main import CommonOptions, Exit
@@ -182,7 +182,7 @@ def _origin(_: click.Context, __: click.Parameter, value: str | None) -> str | N
 
 @click.command()
 @click.argument("url", required=False)
-@click.option("--key-env", metavar="VAR", help="The variable with the hub's or an agent's key [WORKSTACEAN_API_KEY].")
+@click.option("--key-env", metavar="VAR", help="The variable with your key there [WORKSTACEAN_API_KEY].")
 @way_options
 @click.option(
     "--read-only/--allow-actions",
@@ -223,7 +223,7 @@ def dashboard(
     fleetsim dashboard --serve                                any of these in a browser
 
     It shows the same screens as `fleetsim up`, and any number of them may be open. After a lost connection it connects
-    again. With an agent's key it shows that agent's requests only.
+    again. With an agent's key it shows that agent's requests only, and with a person's key the actions of its role.
 
     Of a recording: space stops and continues, + and - change the speed, [ and ] go back and forward, J jumps to a
     moment (14:00, 2h30m, start, end), 6 opens the scenario. `fleetsim sim NAME --record run.jsonl` and `fleetsim
@@ -286,23 +286,26 @@ def version_note(theirs: str) -> str:
     return f"the hub is fleetsim {one_line(theirs, 20)}, this is {__version__}: update {side}"
 
 
-async def _named(hub: HubClient, key_env: str | None) -> tuple[str, str]:
-    """The title of a dashboard of the hub, and the note about its version. Raises AuthRefused, Unreachable."""
+async def _named(hub: HubClient, key_env: str | None) -> tuple[str, str, AccessRole]:
+    """The title of a dashboard of the hub, the note about its version, and the role of the key. Raises AuthRefused,
+    Unreachable."""
     try:
         about = await hub.read(KeyIdentity, "/whoami")
     except AuthRefused as error:
         named = one_line(key_env or KEY_VARIABLE, 64)
         hint = "--key-env names the variable with the hub's key (api-key in its state folder) or an agent's"
         raise AuthRefused(f"the hub refuses the key in {named}", status=error.status, hint=hint) from None
-    seen_by = f" as {one_line(about.agent, 64)}" if about.agent is not None else ""
-    return hub.url.partition("://")[2] + seen_by, version_note(about.version or "older than 0.1.0")
+    holder, role = about.agent or about.person, about.role or AccessRole.OWNER
+    seen_by = f" as {one_line(holder, 64)}" if holder else ""
+    seen_by += f", {role}" if about.person else ""
+    return hub.url.partition("://")[2] + seen_by, version_note(about.version or "older than 0.1.0"), role
 
 
 @asynccontextmanager
 async def _attached(
     common: CommonOptions, url: str | None, *, key_env: str | None, way: WayOut
-) -> AsyncIterator[tuple[Callable[[str | None], HubClient | None], HubClient, tuple[str, str]]]:
-    """The hub at ``url``, or the hub of the state folder: what makes a client of a hub, its client, its title and note.
+) -> AsyncIterator[tuple[Callable[[str | None], HubClient | None], HubClient, tuple[str, str, AccessRole]]]:
+    """The hub at ``url``, or the hub of the state folder: what makes a client of a hub, its client, and ``_named``.
     Raises ConfigError without the variable, AuthRefused, and Unreachable.
     """
     from fleetsim.cli.hub_client import connect, find_hub
@@ -339,13 +342,13 @@ async def _attach(common: CommonOptions, url: str | None, *, key_env: str | None
     if not has_terminal():
         raise ConfigError("the dashboard needs a terminal", hint="`fleetsim health` prints the state of the fleet")
     settings = read_settings(settings_folder(os.environ))
-    async with _attached(common, url, key_env=key_env, way=way) as (client, hub, (title, note)):
+    async with _attached(common, url, key_env=key_env, way=way) as (client, hub, (title, note, role)):
         shown = url
 
         def source() -> AttachedSource | None:
             return AttachedSource(found) if (found := client(shown)) else None
 
-        async def attach(to: str) -> tuple[str, str]:
+        async def attach(to: str) -> tuple[str, str, AccessRole]:
             nonlocal shown
             here = find_hub(common)
             at = None if key_env is None and here is not None and here.url == to.rstrip("/") else to
@@ -364,6 +367,7 @@ async def _attach(common: CommonOptions, url: str | None, *, key_env: str | None
             note=note,
             ascii=common.ascii,
             read_only=read_only,
+            role=role,
             settings=settings,
         )
         tune_gc()

@@ -15,6 +15,7 @@ from textual.dom import DOMNode
 from textual.filter import LineFilter
 from textual.screen import Screen
 
+from fleetsim.api.answers import AccessRole
 from fleetsim.dashboard.actions import LIST, RECORDING, SEND, WIRE, Action, for_recording, key_name
 from fleetsim.dashboard.chrome import ColumnsScreen, JumpScreen
 from fleetsim.dashboard.command_line import CommandLine, resolve
@@ -37,6 +38,8 @@ class ActionApp(App[None], inherit_bindings=False):
 
     ENABLE_COMMAND_PALETTE = False  # the table has the key of the palette
     view: View
+    role: AccessRole
+    """The role of the key with which the dashboard acts; an agent's key has all actions, for its own requests."""
 
     def __init__(self, settings: Settings, *, playback: Playback | None, ascii: bool, read_only: bool) -> None:
         super().__init__()
@@ -120,12 +123,21 @@ class ActionApp(App[None], inherit_bindings=False):
         """Why this screen does not run an action; empty if it does."""
         if action.outside and self.is_web:
             return "open the dashboard in a terminal for it"
-        return "this screen is read only" if action.changes and self.read_only else ""
+        if action.changes and self.read_only:
+            return "this screen is read only"
+        least = action.least_role
+        return (
+            "" if self.role.includes(least) else f"it needs the key of {least.or_above}, and yours is {self.role.one}'s"
+        )
 
     def key(self, action_id: str) -> str:
         """The first key of an action, for a hint; empty if this screen refuses the action or the action has no key."""
         action = self._actions[action_id]
         return key_name(action.key_list[0]) if action.key_list and not self.refuses(action) else ""
+
+    def may(self, action_id: str) -> bool:
+        """Whether this screen runs an action."""
+        return not self.refuses(self._actions[action_id])
 
     def actions_here(self) -> list[Action]:
         """The actions of the open screen, without those that it refuses."""

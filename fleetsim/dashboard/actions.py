@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from textual.binding import Binding
 from textual.keys import key_to_character
 
+from fleetsim.api.answers import AccessRole
+
 LIST, RECORDING, WIRE, SEND = "list", "recording", "wire log", "send form"
 """Scopes beside the screens: lists and texts, all screens of a recording, and two dialogs."""
 SCREENS: Mapping[str, str] = {
@@ -33,7 +35,8 @@ class Action:
     """One action. ``keys`` are Textual's names of keys; ``on`` has the screens or a scope, and is empty for everywhere.
 
     ``run`` names another method than ``action_ID``, with its arguments. ``changes`` marks an action that changes the
-    fleet or leads to a change; a read-only screen refuses it. ``footer`` puts it into the footer. ``takes`` names the
+    fleet or leads to a change; a read-only screen refuses it. ``role`` is the least role of a person for it, as at the
+    hub's endpoint; without one a change is for operators. ``footer`` puts it into the footer. ``takes`` names the
     words after it in the ``:`` line. ``outside`` marks an action that starts a program or writes a file where the
     dashboard runs; a browser does not have it.
     """
@@ -48,6 +51,11 @@ class Action:
     footer: bool = False
     takes: str = ""
     outside: bool = False
+    role: AccessRole | None = None
+
+    @property
+    def least_role(self) -> AccessRole:
+        return self.role or (AccessRole.OPERATOR if self.changes else AccessRole.VIEWER)
 
     @property
     def method(self) -> str:
@@ -105,15 +113,43 @@ def key_name(key: str) -> str:
     return WRITTEN.get(key) or (character if character.isprintable() and character != " " else "") or key
 
 
+_ANSWERER, _VIEWER = AccessRole.ANSWERER, AccessRole.VIEWER
+
 ACTIONS = (
     Action("open", "enter", "open", "opens the row under the cursor; a double click does, too", (LIST,), footer=True),
     Action("filter", "slash", "filter", "filters the list while you type", FILTERED, footer=True, takes="words"),
     Action("request", "s", "send", "opens a form for a request to it", ("fleet", "agent"), changes=True, footer=True),
-    Action("send", "ctrl+s", "send", "sends it, once", ("inbox", SEND), "send_answer", changes=True, footer=True),
-    Action("earlier", "ctrl+r", "earlier", "fills the form with an earlier request", (SEND,), footer=True),
-    Action("reply", "r", "reply", "goes to the question of the task", ("tasks", "inbox"), changes=True, footer=True),
     Action(
-        "edit", "ctrl+e", "editor", "opens the answer in $VISUAL or $EDITOR", ("inbox",), changes=True, outside=True
+        "send",
+        "ctrl+s",
+        "send",
+        "sends it, once",
+        ("inbox", SEND),
+        "send_answer",
+        changes=True,
+        role=_ANSWERER,
+        footer=True,
+    ),
+    Action("earlier", "ctrl+r", "earlier", "fills the form with an earlier request", (SEND,), footer=True),
+    Action(
+        "reply",
+        "r",
+        "reply",
+        "goes to the question of the task",
+        ("tasks", "inbox"),
+        changes=True,
+        role=_ANSWERER,
+        footer=True,
+    ),
+    Action(
+        "edit",
+        "ctrl+e",
+        "editor",
+        "opens the answer in $VISUAL or $EDITOR",
+        ("inbox",),
+        changes=True,
+        role=_ANSWERER,
+        outside=True,
     ),
     Action(
         "reject",
@@ -122,6 +158,7 @@ ACTIONS = (
         "rejects the question, or vetoes the work, after a confirmation; the task is cancelled",
         ("inbox",),
         changes=True,
+        role=_ANSWERER,
         footer=True,
     ),
     Action(
@@ -148,6 +185,7 @@ ACTIONS = (
         "saves files and data: the one under the cursor, or all",
         ("tasks",),
         changes=True,
+        role=_VIEWER,
         outside=True,
     ),
     Action(
@@ -157,6 +195,7 @@ ACTIONS = (
         "opens a saved file, after a confirmation",
         ("tasks",),
         changes=True,
+        role=_VIEWER,
         outside=True,
     ),
     Action(

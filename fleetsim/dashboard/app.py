@@ -19,6 +19,7 @@ from textual.app import ComposeResult
 from textual.widgets import ContentSwitcher, Input, TextArea
 from textual.worker import Worker, WorkerState
 
+from fleetsim.api.answers import AccessRole
 from fleetsim.dashboard import chrome
 from fleetsim.dashboard.action_app import ActionApp
 from fleetsim.dashboard.actions import LIST, SCREENS, SEND, character_of
@@ -66,7 +67,8 @@ def _log_file() -> str:
 class FleetApp(ActionApp):
     """The screens over one feed. With a recording (a ``Playback``) the scenario's screen opens first.
 
-    ``controls`` carries out a person's actions; ``read_only`` hides them all. ``note`` appears in the status line at
+    ``controls`` carries out a person's actions; ``read_only`` hides them all, ``role`` those that the person's key does
+    not allow. ``note`` appears in the status line at
     the start, and beside the tabs while there is room for it. ``stops`` describes what quitting means for open
     requests; with it, quitting needs a confirmation while there are any.
     """
@@ -83,11 +85,13 @@ class FleetApp(ActionApp):
         note: str = "",
         ascii: bool = False,
         read_only: bool = False,
+        role: AccessRole = AccessRole.OWNER,
         settings: Settings | None = None,
         stops: str = "",
     ) -> None:
         playback = feed if isinstance(feed, Playback) else None
         super().__init__(settings or Settings(), playback=playback, ascii=ascii, read_only=read_only)
+        self.role = role
         self._feed = feed
         self._restarts = 0
         self.controls = controls
@@ -484,7 +488,7 @@ class FleetApp(ActionApp):
 
     def action_hub(self, url: str) -> None:
         async def attach() -> str:
-            title, note = await self.controls.attach(url)
+            title, note, self.role = await self.controls.attach(url)
             self._fleet_name, self._standing_note = one_line(title, 60), one_line(note, 200)
             for _ in self.screen_stack[1:]:  # a dialog is about the hub before
                 self.screen.dismiss()

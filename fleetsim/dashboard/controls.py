@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fleetsim.api.answers import FoundSkill, WireExchange
+from fleetsim.api.answers import AccessRole, FoundSkill, WireExchange
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.parts import ListedPart
 
@@ -37,8 +37,8 @@ class TypedRequest:
 class Controls:
     """The actions of the screens, which show a FleetsimError with its hint. Those of a picture refuse all."""
 
-    async def attach(self, url: str) -> tuple[str, str]:
-        """Change to the hub at another address; returns its name, and a note about its version."""
+    async def attach(self, url: str) -> tuple[str, str, AccessRole]:
+        """Change to the hub at another address; returns its name, a note about its version, and the role of the key."""
         raise FleetsimError("this dashboard is part of its hub, or of a recording", hint="fleetsim dashboard URL")
 
     async def send(self, draft: TypedRequest) -> str:

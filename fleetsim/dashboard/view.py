@@ -315,6 +315,7 @@ class ViewBuilder:
             events.QuestionExpired: (self._over,),
             events.QuestionWithdrawn: (self._over,),
             events.VetoWindowMoved: (inbox.veto,),
+            fleet_events.ActionTaken: (self._tasks.acted,),
             fleet_events.CeremonyFired: (ceremonies.fired,),
             fleet_events.CeremonyCompleted: (ceremonies.completed,),
             fleet_events.CeremonySkipped: (ceremonies.skipped_slot,),

@@ -12,6 +12,7 @@ from fleetsim.api.answers import EndedRequest, OpenRequest
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import STATE
 from fleetsim.events import request as events
+from fleetsim.events.fleet import ActionTaken
 from fleetsim.events.request import Event, Excerpt
 from fleetsim.events.wire import of_row
 from fleetsim.model.task import INTERRUPTED, TaskState
@@ -469,6 +470,12 @@ class TaskFold:
             task.turn(event, "", answer)
             task.row.question_id = None
             task.step(event, "→", what)
+
+    def acted(self, event: ActionTaken) -> None:
+        """A person acted on it; answers and new requests show the name by themselves."""
+        if (task := self._tasks.get(event.correlation_id or "")) and event.action in {"cancel", "retry"}:
+            detail = f", {one_line(event.detail)}" if event.detail else ""
+            task.step(event, "→", f"{event.action} by {one_line(event.by, 60)}{detail}")
 
     def rows(self) -> tuple[TaskRow, ...]:
         """All tasks: waiting for a person, working, submitted, then finished, newest first."""

@@ -158,7 +158,7 @@ def principal_of(request: Request) -> Principal:
 
 
 def acted(request: Request, **about: str) -> None:
-    """Name what a successful request did, for the audit: parameters of ``Hub.note_action`` that the endpoint does not
+    """Name what a successful request did, for the audit: parameters of ``ActionTaken`` that the endpoint does not
     give. With an empty ``action`` it changed nothing."""
     request.scope[_ACTED] = about
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from msgspec import UNSET, UnsetType, structs
 
 from fleetsim.api.answer import to_json
-from fleetsim.api.answers import AccessRole, WireExchange
+from fleetsim.api.answers import WireExchange
 from fleetsim.api.health import DatabaseState, HealthSnapshot, HubMember
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.dispatcher import Dispatcher
@@ -469,20 +469,9 @@ class Hub:
             log.error("%s", problem)
             self.events.publish(ConfigRejected(path=path, error=problem))
 
-    def note_action(
-        self,
-        action: str,
-        object: str,
-        *,
-        by: str = "operator",
-        role: AccessRole = AccessRole.OWNER,
-        correlation_id: str | None = None,
-        detail: str = "",
-    ) -> None:
-        """Publish an action for the audit. Without a name it is one of the hub's own key, or of its own screens."""
-        self.events.publish(
-            ActionTaken(action=action, object=object, by=by, role=role, correlation_id=correlation_id, detail=detail)
-        )
+    def note_action(self, action: str, object: str, **about: Any) -> None:
+        """Publish an action for the audit (``ActionTaken``). Without ``by`` and ``role`` the hub's owner did it."""
+        self.events.publish(ActionTaken(**{"by": "operator", "role": "owner", **about}, action=action, object=object))
 
     # ------------------------------------------------------------------ between parts
 

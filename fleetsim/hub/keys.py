@@ -133,6 +133,7 @@ class Keyring:
         self._api_key = api_key
         self._holders: tuple[tuple[bytes, Principal], ...] = ()
         self.problems: tuple[str, ...] = ()
+        self.version = 0
         self.replace({})
 
     def replace(self, agents: Mapping[str, str], people: Mapping[Principal, str] | None = None) -> None:
@@ -149,6 +150,7 @@ class Keyring:
             if len(shared) > 1:
                 who = " and ".join(sorted(_named(principal) for principal in shared))
                 problems.append(f"{who} have the same key: it is refused, because it does not identify the caller")
+        self.version += 1
         self._holders = tuple((digest, found[0]) for digest, found in holders.items() if len(found) == 1)
         self.problems = tuple(problems)
 
@@ -166,9 +168,8 @@ class Keyring:
         before = self.problems
         self.replace(keys, people.keys if people is not None else {})
         found = [(FILE, problem) for problem in self.problems]
-        for file, name in ((agents, FILE), (people, PEOPLE_FILE)):
-            if file is not None:
-                found += [(str(file.path or name), problem) for problem in file.problems]
+        for file in (agents, people):
+            found += [(str(file.path or FILE), problem) for problem in file.problems] if file is not None else []
         self.problems = tuple(problem for _, problem in found)
         return [(path, problem) for path, problem in found if problem not in before]
 
@@ -209,10 +210,13 @@ RESERVED = frozenset({"admin", "all", "api", "hitl", "hub", "operator", "system"
 """Names with another meaning in the records of requesters, creators and deciders."""
 
 
+_STRICT = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, use_attribute_docstrings=True)
+
+
 class KeyEntry(BaseModel):
     """The place of one key."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, use_attribute_docstrings=True)
+    model_config = _STRICT
 
     env_key: Annotated[str, Pattern(r"[A-Za-z_][A-Za-z0-9_]{0,127}", "the name of a variable")] | None = None
     """The name of the environment variable with the key, never the key itself. Read when the hub starts."""
@@ -249,7 +253,7 @@ def _fit_names(value: dict[str, Any]) -> dict[str, Any]:
 class AgentKeysFile(BaseModel):
     """The whole of agent-keys.yaml; also the source of its JSON Schema."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = _STRICT
 
     keys: Annotated[dict[str, AgentKeyEntry], Field(max_length=AGENTS_MAX), AfterValidator(_fit_names)]
     """Keys by the name of the agent, which need not be in agents.yaml."""
@@ -258,7 +262,7 @@ class AgentKeysFile(BaseModel):
 class PeopleFile(BaseModel):
     """The whole of people.yaml; also the source of its JSON Schema."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = _STRICT
 
     keys: Annotated[dict[str, PersonEntry], Field(max_length=AGENTS_MAX), AfterValidator(_fit_names)]
     """Keys by the name of the person, which no agent may have."""

@@ -17,12 +17,10 @@ from fleetsim.events.request import Event
 from fleetsim.events.wire import to_wire
 from fleetsim.hub.http import number, principal_of
 from fleetsim.hub.hub import Hub
-from fleetsim.hub.keys import Principal
 from fleetsim.hub.ownership import Ownership
 from fleetsim.ledger import SharedLedger
 from fleetsim.ledger.bodies import encode
 from fleetsim.runtime.inbound import CHARGED, EventStreamResponse, Refusal
-from fleetsim.runtime.ports import Turns
 from fleetsim.wire.sse import KEEPALIVE, frame
 
 STREAMS_MAX = 256
@@ -77,15 +75,17 @@ class EventStreams:
             return fits and await self._ownership.may_see(principal, event)
 
         chosen = None if principal.sees_all and not patterns else wanted
-        frames = _Frames(self._follow(principal, request.scope[CHARGED].account, after, chosen))
+        frames = _Frames(self._follow(request, after, chosen))
         return EventStreamResponse[bytes](frames, bytes, keepalive=KEEPALIVE, write_s=WRITE_S)
 
     async def _follow(
-        self, principal: Principal, account: Turns, after: int, wanted: Callable[[Event], Awaitable[bool]] | None
+        self, request: Request, after: int, wanted: Callable[[Event], Awaitable[bool]] | None
     ) -> AsyncGenerator[bytes | None, None]:
         """Frames for one reader, of at most ``BATCH_MAX`` events at once; ``wanted`` None is every event. The account
-        pays for the events that the reader does not get, too."""
-        now, closing = asyncio.get_running_loop().time, self._hub.closing
+        pays for the events that the reader does not get, too. The frames end within ``KEEPALIVE_S`` after the key has
+        lost its holder."""
+        now, closing, ring = asyncio.get_running_loop().time, self._hub.closing, self._hub.keyring
+        principal, account, keys = principal_of(request), request.scope[CHARGED].account, ring.version
         self._open[principal.account] += 1
         try:
             # The reader joins before the journal is read, and the journal ends where memory begins: no gap, none twice.
@@ -105,6 +105,8 @@ class EventStreams:
                         frames = frame(json.dumps({"dropped": reader.dropped - dropped}), event="dropped") + frames
                         dropped = reader.dropped
                     await account.turn()
+                    if keys != ring.version and ring.principal(request.headers.raw) != principal:
+                        return
                     quiet = not frames and now() >= quiet_until
                     if frames or quiet:
                         yield frames or None

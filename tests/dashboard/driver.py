@@ -13,7 +13,7 @@ from msgspec import convert
 from textual.pilot import Pilot
 from textual.widget import Widget
 
-from fleetsim.api.answers import FoundSkill, WireExchange
+from fleetsim.api.answers import AccessRole, FoundSkill, WireExchange
 from fleetsim.dashboard.app import FleetApp
 from fleetsim.dashboard.controls import Controls, TypedRequest, WholeText
 from fleetsim.dashboard.screens.pane import Pane
@@ -100,6 +100,7 @@ class Desk(Controls):
         self.refused: set[str] = set()
         self.exchanges: list[Mapping[str, Any]] = []
         self.offered: list[FoundSkill] = []
+        self.role_there = AccessRole.OWNER
 
     async def _do(self, *what: str) -> None:
         self.asked.append(what)
@@ -110,9 +111,9 @@ class Desk(Controls):
         if what[1] in self.refused:
             raise UnknownTarget("gone")
 
-    async def attach(self, url: str) -> tuple[str, str]:
+    async def attach(self, url: str) -> tuple[str, str, AccessRole]:
         await self._do("attach", url)
-        return url, ""
+        return url, "", self.role_there
 
     async def send(self, draft: TypedRequest) -> str:
         await self._do("send", *astuple(draft))
@@ -216,11 +217,13 @@ async def showing(
     size: tuple[int, int] = (120, 36),
     ascii: bool = False,
     read_only: bool = False,
+    role: AccessRole = AccessRole.OWNER,
     settings: Settings | None = None,
 ) -> AsyncIterator[Driver]:
     """The app over these events, after these keys."""
     feed, desk, clock = HandFeed(events), Desk(), SetClock()
-    app = FleetApp(feed, desk, clock=clock, title="demo-fleet", ascii=ascii, read_only=read_only, settings=settings)
+    options: dict[str, Any] = {"ascii": ascii, "read_only": read_only, "role": role, "settings": settings}
+    app = FleetApp(feed, desk, clock=clock, title="demo-fleet", **options)
     async with app.run_test(size=size) as pilot:
         ui = Driver(app, pilot, feed, desk, clock)
         await ui.settle()

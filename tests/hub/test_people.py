@@ -14,8 +14,10 @@ from fleetsim.api.answers import AccessRole
 from fleetsim.events.fleet import ActionTaken, ConfigRejected
 from fleetsim.events.request import QuestionAnswered, VetoWindowMoved
 from fleetsim.hub.keys import Keyring, People, Principal
+from fleetsim.runtime.ports import Limits
+from fleetsim.runtime.ports import Request as Outgoing
 from fleetsim.testbed.runtime import MemoryFiles
-from tests.hub.local_hub import KEY, PEOPLE, LocalHub, local_hub, worker
+from tests.hub.local_hub import HUB, KEY, PEOPLE, LocalHub, local_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN, holder
 
 VERA, ADAM, OLGA = "v" * 40, "d" * 40, "o" * 40
@@ -113,6 +115,33 @@ async def test_a_key_is_rotated_and_a_role_changed_while_the_hub_runs() -> None:
         assert (await t.http("GET", "/api/whoami", key=ADAM)).status == 200
         told = [event.path for event in t.events("config.rejected") if isinstance(event, ConfigRejected)]
         assert told == [str(PEOPLE)]
+
+
+async def test_a_stream_ends_when_its_key_is_taken_away() -> None:
+    async with local_hub(worker()) as t:
+        t.files.put("keys/vera", VERA)
+        t.files.put("keys/olga", OLGA)
+        entries = "  olga: {keyFile: keys/olga, role: operator}\n"
+        t.files.put(PEOPLE, f"keys:\n  vera: {{keyFile: keys/vera, role: viewer}}\n{entries}")
+        await asyncio.sleep(6)
+        ended = []
+
+        async def follow(key: str) -> None:
+            head, limits = {"x-api-key": key}, Limits(total_s=None)
+            sent = Outgoing(method="GET", url=HUB + "/api/events", headers=head, limits=limits, streaming=True)
+            async with t.runtime.transport.open(sent) as incoming:
+                async for _ in incoming.chunks:
+                    pass
+            ended.append(key)
+
+        readers = [asyncio.create_task(follow(key)) for key in (VERA, OLGA)]
+        await asyncio.sleep(40)
+        t.files.put("keys/vera", ADAM)  # the same person, another key
+        await asyncio.sleep(25)
+        assert ended == [VERA]
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
 
 
 async def test_whoami_names_the_person_and_the_role() -> None:

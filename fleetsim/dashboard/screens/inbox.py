@@ -214,7 +214,7 @@ class InboxPane(Pane):
         self._settled.show(settled)
         self._choose(view)
         question = self.current
-        self.set_class(question is not None and not question.decision and not self.host.read_only, "-question")
+        self.set_class(question is not None and not question.decision and self.host.may("reply"), "-question")
         self.set_class(question is not None and question.veto, "-veto")
         self._reading.set_class(question is None, "-bare")
         self.set_class(question is None, "-idle")
@@ -285,7 +285,7 @@ class InboxPane(Pane):
     def opened(self, grid: Grid, key: str) -> None:
         """Start an answer, or open the question on a small screen."""
         self.add_class("-opened")
-        if grid is self.main and not self.host.read_only:
+        if grid is self.main and self.host.may("reply"):
             self.action_reply()
         self.host.draw_soon()
 
