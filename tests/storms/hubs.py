@@ -79,9 +79,9 @@ CREATE FUNCTION storm_request() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         INSERT INTO storm_stale VALUES (OLD.correlation_id, 'request', NEW.hub, this_hub());
     END IF;
     RETURN NULL; END $$;
-CREATE TABLE storm_notices (subject text, at timestamptz DEFAULT clock_timestamp());
+CREATE TABLE storm_notices (subject text, notice text, at timestamptz DEFAULT clock_timestamp());
 CREATE FUNCTION storm_notice() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    INSERT INTO storm_notices VALUES (NEW.subject); RETURN NULL; END $$;
+    INSERT INTO storm_notices VALUES (NEW.subject, NEW.body); RETURN NULL; END $$;
 CREATE TRIGGER storm AFTER INSERT OR UPDATE ON notices FOR EACH ROW WHEN (NEW.state <> 'raised')
     EXECUTE FUNCTION storm_notice();
 CREATE FUNCTION storm_part() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -563,18 +563,19 @@ class Storm:
         first = "SELECT subject, min(extract(epoch FROM at))::float8 FROM storm_notices GROUP BY 1"
         ended = {row[0]: row[1] for row in await self._rows(first)}
         moved = {row[0] for row in await self._rows("SELECT correlation_id FROM storm_moves")}
-        for name, cid, bodies in await self._rows(
-            "SELECT question_id, correlation_id, array_remove(array_agg(n.body), NULL) FROM questions"
-            " LEFT JOIN notices n ON subject = question_id GROUP BY 1, 2"
+        for name, cid, body in await self._rows(  # the ledger keeps the newest notices alone
+            "SELECT question_id, correlation_id, notice FROM questions LEFT JOIN (SELECT DISTINCT ON (subject) *"
+            " FROM storm_notices ORDER BY subject, at DESC) AS ended ON subject = question_id"
         ):
-            rows = [decoder(NoticeRecord)(body) for body in bodies]
+            row = decoder(NoticeRecord)(body) if body else None
             taken = self.seen.sink.taken.get(name, [])
-            ends[", ".join(f"{row.state}{row.reason and f' ({row.reason})'}" for row in rows) or "not recorded"] += 1
-            wrong = len(rows) > 1 or not (rows or cid in self.seen.canceled | moved)
-            for row in rows:  # delivered, or given up
-                wrong |= not (row.reason if row.state is NoticeState.GIVEN_UP else taken) or row.state == "raised"
-            if wrong:
-                self.seen.problems.append(f"question {name}: notices {rows}, taken {taken}")
+            ends[f"{row.state}{row.reason and f' ({row.reason})'}" if row else "not recorded"] += 1
+            if row is None:
+                right = cid in self.seen.canceled | moved
+            else:
+                right = bool(row.reason if row.state is NoticeState.GIVEN_UP else taken)
+            if not right:
+                self.seen.problems.append(f"question {name}: notice {row}, taken {taken}")
             for hub, at in taken[1:]:
                 woken = [at - woke for woken, woke in self.seen.woken if woken == hub and woke < at]
                 if at > ended.get(name, at) and min(woken, default=WAKE_S) >= WAKE_S:
