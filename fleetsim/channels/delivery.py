@@ -354,7 +354,7 @@ class Channels:
             if not over:
                 result = await self._tell(queue, item.notice, retried=True)
             if not result.reason or not (item.failed or over):  # each failure once
-                self._note(queue, item.notice, result)
+                self._note(queue, item.notice, result, subject=row.subject if row is not None else "")
             if not result.reason:
                 queue.waiting.extendleft(reversed(queue.failed))
                 queue.failed.clear()
@@ -426,7 +426,7 @@ class Channels:
         )
         return result.attempts, result.reason
 
-    def _note(self, queue: _Queue, notice: Notice, result: SinkResult) -> None:
+    def _note(self, queue: _Queue, notice: Notice, result: SinkResult, *, subject: str = "") -> None:
         now, row = self._runtime.clock.now(), queue.row
         if result.reason:
             since, failed = row.failing_since or now, row.failed + 1
@@ -443,7 +443,7 @@ class Channels:
                 kind=notice.kind,
                 attempts=result.attempts,
                 alert=notice.facts.get("alert", ""),
-                subject=notice.facts.get("subject", ""),
+                subject=notice.facts.get("subject") or subject,
             )
         )
 

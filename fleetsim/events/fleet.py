@@ -234,7 +234,7 @@ class AlertCleared(Event, frozen=True, kw_only=True):
 
 
 class NoticeDelivered(Event, frozen=True, kw_only=True):
-    """A sink of a channel accepted a notice; `alert` and `subject` name its alert or recovery, if any."""
+    """A sink of a channel accepted a notice; `alert` and `subject` name its alert, `subject` its question."""
 
     TOPIC: ClassVar[str] = "channel.{channel}.delivered"
     level: Level = Level.DEBUG

@@ -212,9 +212,11 @@ class FailureLogged(RunEvent, frozen=True, kw_only=True):
 
 
 class LedgerChecked(RunEvent, frozen=True, kw_only=True):
-    """The rows of the ledger were compared with their sums; ``damage`` is empty if all are whole."""
+    """The rows of the ledger were compared with their sums; ``damage`` is empty if all are whole. ``notices`` are the
+    states, or the reasons, of those of each question."""
 
     damage: str
+    notices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class LoopBlocked(RunEvent, frozen=True, kw_only=True):

@@ -37,10 +37,10 @@ from fleetsim.request.track import Rules
 from fleetsim.sim.agents import LIMITS
 from fleetsim.sim.call_invariants import CANCELS, RULES, Invariant, Violation, broken, invariant, request_of, tasks_of
 from fleetsim.sim.run import RequestEvent, RequestRun, Run
+from fleetsim.sim.troubles import KINDS
 
 KNOWN_WITHIN_S = 900.0
-"""A poll each interval (30 seconds by default), and twice as long after one that failed; an agent that has just come
-back is called slowly."""
+"""A poll each interval, twice as long after one that failed; an agent that has just come back is called slowly."""
 ZONE_SEEN_S = 900.0
 """The hub reads a changed file within seconds; after it was down it catches up on ten minutes."""
 HEARD_S = 5.0
@@ -50,12 +50,12 @@ EDIT_SEEN_S = 15.0
 KEPT_BESIDE = 5
 """How many more entries than requests in flight the hub may have in memory."""
 PER_REQUEST = {"workers": 6, "calls": 2, "writes": 4}
-"""Workers for one request: its send or stream, polls, a webhook's registration, a write, an answer or a cancel. A hub
-that took many over waits for places to listen and to poll. Writes for one request: its record, the end of one
-question, the next question and its end. While the disk is slow, all of them wait.
-"""
+"""Workers for one request: its send or stream, polls, a webhook's registration, a write, an answer or a cancel. Writes:
+its record, the end of one question, the next question and its end, which all wait while the disk is slow."""
 TASK_LIFE_S = LIMITS.task_life_s + 2 * LIMITS.sweep_interval_s
 """How long an agent leaves a task open, and the pauses between two sweeps."""
+NOTED_S = 60.0
+"""How soon a delivered notice is on record."""
 HELD_UP_S = 0.05
 STALL_S = 1.0
 """A deadline that passed this short a time before the end of a stall may end a request: no host is more punctual."""
@@ -121,15 +121,14 @@ def _one_record(run: Run) -> Iterator[Violation | None]:
 def _begun_once(run: Run) -> Iterator[Violation | None]:
     """A hub that was killed before it could publish an event publishes it after its next start."""
     for request in run.requests.values():
+        accepted, decided = request.accepted, request.decided
         if request.begun is None and request.end is None:
             continue
-        accepted, decided = request.accepted, request.decided
         if len(accepted) != 1:
             yield broken(next(iter((*accepted, *decided)), 0.0), f"{len(accepted)} events of its acceptance")
-        elif decided and decided[0].seq < accepted[0].seq:
-            yield broken(accepted[0], "the event of its outcome came first")
         else:
-            yield None
+            early = decided and decided[0].seq < accepted[0].seq
+            yield broken(accepted[0], "the event of its outcome came first") if early else None
 
 
 @invariant("I-05", "the figures of health are those of the published outcomes of the last day")
@@ -154,9 +153,7 @@ def _health_counts(run: Run) -> Iterator[Violation | None]:
 
 @invariant("I-06", "a ceremony fires at most once for each of its slots")
 def _slots_once(run: Run) -> Iterator[Violation | None]:
-    """No rule says that a slot must fire while a hub is up: a full disk, a run that overlaps and an edited file may
-    each prevent it, and only the hub knows the reason. The report counts such slots; the scheduler's tests cover them.
-    """
+    """A slot need not fire while a hub is up: a full disk, a run that overlaps or an edited file may prevent it."""
     for (name, slot), fired_s in run.slots.items():
         reason = f"{name} fired {len(fired_s)} times for {slot.isoformat()}"
         yield None if len(fired_s) == 1 else broken(fired_s[-1], reason)
@@ -164,9 +161,7 @@ def _slots_once(run: Run) -> Iterator[Violation | None]:
 
 @invariant("I-07", "a ceremony does not fire while it is disabled or deleted")
 def _edits_hold(run: Run) -> Iterator[Violation | None]:
-    """The hub sees an edit within seconds, and keeps the old ceremony while a file is half written. A file that is put
-    back while no hub runs may catch up on an earlier slot.
-    """
+    """The hub sees an edit within seconds. A file that is put back while no hub runs may catch up on an older slot."""
     for name, edits in _edits(run).items():
         for edit, after in zip(edits, [*edits[1:], None], strict=True):
             if edit.what not in {"disabled", "deleted"}:
@@ -245,9 +240,7 @@ def _bounded(run: Run) -> Iterator[Violation | None]:
 
 @invariant("I-16", "an agent's key is sent to that agent alone, and is not in the ledger or the recording")
 def _keys_stay(run: Run) -> Iterator[Violation | None]:
-    """Requests, the ledger and the recording are searched. A run has no terminal and no log files; the tests of the
-    threats search those (docs/reference/threats.md).
-    """
+    """Searches requests, ledger and recording; the tests of threats search terminals and log files."""
     for keys in run.all(KeysChecked):
         if keys.carried:
             yield broken(keys, keys.strayed[0]) if keys.strayed else None
@@ -278,12 +271,25 @@ def _ledger_whole(run: Run) -> Iterator[Violation | None]:
         yield broken(checked, checked.damage) if checked.damage else None
 
 
+@invariant("I-36", "each question has one notice, which is delivered once or given up with a reason")
+def _noticed(run: Run) -> Iterator[Violation | None]:
+    """A hub lost between a delivery and its record repeats the notice. A question that ends at once needs none."""
+    lost = [trouble for trouble in run.troubles if KINDS[trouble.fault].on == "process"]
+    for checked in run.all(LedgerChecked):
+        for name, rows in checked.notices.items():
+            question, sent_s = run.questions.get(name), run.noticed[name]
+            begins_s = sent_s[0] if sent_s else 0.0
+            near = any(t.begins_s < begins_s + NOTED_S and (t.ends_s or run.last_s) >= begins_s for t in lost)
+            needed = question is not None and (question.expired or question.answers > 0)
+            wrong = "raised" in rows or len(rows) > 1 or (not rows and needed) or (len(sent_s) > 1 and not near)
+            yield broken(checked, f"question {name} has the notices {rows}, delivered at {sent_s}") if wrong else None
+
+
 @invariant("I-24", "no background work fails without an error")
 def _no_failures(run: Run) -> Iterator[Violation | None]:
-    failures = run.all(FailureLogged)
-    for failure in failures:
+    for failure in run.all(FailureLogged):
         yield broken(failure, failure.said)
-    if run.all(RunEnded) and not failures:
+    if run.all(RunEnded) and not run.all(FailureLogged):
         yield None
 
 

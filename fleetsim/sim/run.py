@@ -22,6 +22,7 @@ from fleetsim.events.fleet import (
     CeremonyLate,
     CeremonyMissed,
     CeremonySkipped,
+    NoticeDelivered,
     WebhookAccepted,
     WebhookRegistered,
 )
@@ -158,10 +159,8 @@ class CeremonyRun:
 
 
 _MORE: tuple[type[Event], ...] = (RequestAccepted, TaskMoved, PollingStopped, OutcomeDecided, CeremonyCompleted)
-WANTED = frozenset(kind.__name__ for kind in (*_COUNTED, *_MORE))
+WANTED = frozenset(kind.__name__ for kind in (*_COUNTED, *_MORE)) | {NoticeDelivered.__name__}
 """The classes of the hub's events that count here, by name."""
-
-
 WANTED_OF_CALLS = WANTED | {kind.__name__ for kind in (TaskBound, StreamReceived, WebhookAccepted, WebhookRegistered)}
 """The same, with those that show how agents are called."""
 
@@ -178,6 +177,8 @@ class Run:
         """Requests that have begun and not ended."""
         self.counters = FigureCounters()
         self.questions: dict[str, QuestionRun] = {}
+        self.noticed: dict[str, list[float]] = defaultdict(list)
+        """The seconds at which a notice was delivered, by its subject."""
         self.called: dict[str, ObservedAgent] = {}
         self.outcomes: dict[str, list[OutcomeRecorded]] = defaultdict(list)
         self.tasks: dict[tuple[str, str], list[AgentTaskEnded]] = defaultdict(list)
@@ -200,6 +201,7 @@ class Run:
             QuestionAsked: self._asked,
             QuestionAnswered: self._answered,
             QuestionExpired: self._expired,
+            NoticeDelivered: self._noticed,
             TaskBound: self._bound,
             StreamReceived: self._streamed,
             WebhookAccepted: self._pushed,
@@ -339,6 +341,9 @@ class Run:
     def _expired(self, at_s: float, line: int, event: QuestionExpired) -> None:
         if (question := self.questions.get(event.question_id)) is not None:
             question.expired = True
+
+    def _noticed(self, at_s: float, line: int, event: NoticeDelivered) -> None:
+        self.noticed[event.subject].append(at_s)
 
     def _bound(self, at_s: float, line: int, event: TaskBound) -> None:
         if event.dialect:

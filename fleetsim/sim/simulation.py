@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from msgspec import structs
 
 from fleetsim.ceremonies.folder import contents_of
+from fleetsim.channels.channel import Channel, Destination, SinkKind
 from fleetsim.events.request import Event
 from fleetsim.fleet.settings import AgentEntry, FleetConfig
 from fleetsim.hub.hub import Hub
@@ -35,6 +36,7 @@ from fleetsim.ledger.sqlite.storage import InlineStorage
 from fleetsim.model.errors import Unreachable
 from fleetsim.model.text import one_line
 from fleetsim.runtime.files import LOOK_EVERY_S
+from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 from fleetsim.sim.agents import AgentTask, Engine, FleetKeys, simulated_agent, tasks_in_memory
 from fleetsim.sim.calls import CallRecorder, SpoofedWebhookSender
@@ -51,7 +53,7 @@ from fleetsim.testbed import faults
 from fleetsim.testbed.faults import Match, Weather
 from fleetsim.testbed.loop import Deadlock, LeftOver, Spinning, VirtualLoop, run
 from fleetsim.testbed.network import MemoryNetwork
-from fleetsim.testbed.runtime import MemoryFiles, VirtualClock, virtual_runtime
+from fleetsim.testbed.runtime import MemoryFiles, MemoryPrograms, VirtualClock, virtual_runtime
 
 HUB = "http://hub.sim:8080"
 HUB_ADDRESS = "93.184.216.34"
@@ -114,7 +116,9 @@ class Simulation(ScenarioRun):
             scenario.settings, base_url=scenario.settings.base_url or HUB, card_refresh_s=refresh_s
         )
         self.editor = CeremonyEditor(files, FOLDER, self.record)
-        self.runtime = virtual_runtime(scenario.seed, self.network, scenario.start, name="hub", files=files)
+        self._people = MemoryPrograms()
+        self._people.took_s = 90.0  # a hub may die before a notice is delivered
+        self.runtime = self._hub_runtime("hub", files)
         self.disk = SimulatedDisk(InlineStorage(lambda: open_memory(scenario.start, LEDGER_BYTES_MAX)))
         self.hub_keys = HubKeys.fresh(self.runtime.ids)
         self.hubs = tuple(self._hub_processes(scenario.hubs, files))
@@ -167,7 +171,11 @@ class Simulation(ScenarioRun):
             after = {outcome.correlation_id: digest_of(repr(outcome)) for outcome in await self._outcomes(self.hub)}
             changed = sorted(cid for cid in before.keys() | after.keys() if before.get(cid) != after.get(cid))
             self.record("repeated", webhooks=arrived, changed=changed)
-            self._record_ledger(await self.disk.storage.read(lambda connection: row_damage(connection, None)))
+            asked = [record.question.question_id for record in await self.hub.ledger.questions(open_only=False)]
+            rows = {name: await self.hub.ledger.notices(name) for name in asked if self._settings.question_channels}
+            notices = {name: [row.reason or row.state for row in of] for name, of in rows.items()}
+            damage = await self.disk.storage.read(lambda connection: row_damage(connection, None))
+            self.record("ledger", damage=damage or "", notices=notices)
             self._record_memory()
             await self.disk.storage.read(lambda connection: self.keys.look_for(image(connection), "the ledger"))
             leaks = [f"a key stood in {self.recorder.with_keys} lines of the recording"] * bool(self.recorder.with_keys)
@@ -231,16 +239,19 @@ class Simulation(ScenarioRun):
         await self.network.crash(origin_of(name))
         return death
 
+    def _hub_runtime(self, name: str, files: MemoryFiles) -> Runtime:
+        seed, start = self.scenario.seed, self.scenario.start
+        return virtual_runtime(seed, self.network, start, name=name, files=files, programs=self._people)
+
     def _hub_processes(self, count: int, files: MemoryFiles) -> Iterator[HubProcess]:
-        seed, start, lease_s = self.scenario.seed, self.scenario.start, self.scenario.settings.lease_s
+        start, lease_s = self.scenario.start, self.scenario.settings.lease_s
         if count == 1:
             yield HubProcess(self.runtime, self.network, self.disk, None, "hub", self._build_hub)
             return
         self.network.balance(HUB, lambda: self._reachable().origin)
         store = SharedStore(virtual_runtime(start=start).clock, lease_s, self.record)
         for name in (f"hub{number}" for number in range(1, count + 1)):
-            runtime = virtual_runtime(seed, self.network, start, name=name, files=files)
-            yield HubProcess(runtime, self.network, self.disk, store, name, self._build_hub)
+            yield HubProcess(self._hub_runtime(name, files), self.network, self.disk, store, name, self._build_hub)
 
     def _reachable(self) -> HubProcess:
         """A hub to which a proxy passes the next request on. Raises Unreachable."""
@@ -275,7 +286,10 @@ class Simulation(ScenarioRun):
             for name, agent in self.agents.items()
         )
         entries += tuple(entry for entry in self._entries if not entry.enabled)
-        config = FleetConfig(agents=entries, settings=self._settings, limits=self.scenario.limits)
+        people = (Destination(kind=SinkKind.DESKTOP),)
+        channels = {name: Channel(channel_id=name, sinks=people) for name in self._settings.question_channels}
+        limits = self.scenario.limits
+        config = FleetConfig(agents=entries, settings=self._settings, channels=channels, limits=limits)
         runtime, look_s = process.runtime, self._look_s
         hub = Hub(
             config, runtime, ledger, keys=self.hub_keys, url=process.origin, ceremonies=FOLDER, look_every_s=look_s
@@ -316,7 +330,8 @@ class Simulation(ScenarioRun):
                         several = len(self.hubs) > 1
                         last = self._seq if several else await SqliteLedger(self.disk.session(), KEEP_ALL).last_seq()
                         self.record("killed", journalled=last, **({"hub": process.name} if several else {}))
-                        self._record_ledger(await self.disk.storage.read(lambda rows: row_damage(rows, None)))
+                        damage = await self.disk.storage.read(lambda rows: row_damage(rows, None))
+                        self.record("ledger", damage=damage or "")
                 await asyncio.sleep(lasts if trouble.lasts is not None else 1.0)
                 for process in hubs:
                     await process.start()
@@ -385,9 +400,6 @@ class Simulation(ScenarioRun):
         elif self._over:
             task.ended = "open"  # the agent stops because the run is over
         super().ended(task)
-
-    def _record_ledger(self, damage: str | None) -> None:
-        self.record("ledger", damage=damage or "")
 
     async def _measure_loop(self) -> None:
         """Records each delay of the loop: on virtual time only a trouble may block it."""
