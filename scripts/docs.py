@@ -440,6 +440,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "auth": partial(keys_of, AGENTS_SCHEMA, "AuthEntry"),
     "settings": partial(keys_of, AGENTS_SCHEMA, "FleetSettings"),
     "rate": partial(keys_of, AGENTS_SCHEMA, "Rate"),
+    "caller": partial(keys_of, AGENTS_SCHEMA, "CallerEntry"),
+    "allow": partial(keys_of, AGENTS_SCHEMA, "AllowEntry"),
     "health": partial(keys_of, AGENTS_SCHEMA, "Thresholds"),
     "keep": partial(keys_of, AGENTS_SCHEMA, "RetentionSettings"),
     "alerts": partial(keys_of, AGENTS_SCHEMA, "AlertSettings"),

@@ -20,6 +20,7 @@ from fleetsim.caller.tracker import Tracker
 from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.events.log import EventLog
 from fleetsim.events.request import CancelRefused, OutcomeDecided, RequestAccepted, RequestRefused
+from fleetsim.fleet.access import Access, AllowLists, Caller, access_of
 from fleetsim.fleet.registry import CardReader
 from fleetsim.fleet.settings import SkillEntry
 from fleetsim.ledger import Ledger, RunRecord
@@ -55,15 +56,19 @@ class TaskBusy(NotAccepting):
 class TargetResolver(Protocol):
     """Resolves a skill and targets to agents (the registry)."""
 
-    def resolve(self, skill: str | None, targets: tuple[str, ...], avoid: Collection[str], /) -> tuple[str, ...]:
-        """The names of the agents, without those to avoid. Raises UnknownTarget."""
+    def resolve(
+        self, skill: str | None, targets: tuple[str, ...], avoid: Collection[str], access: Access | None, /
+    ) -> tuple[str, ...]:
+        """The names of the agents, without those to avoid or beyond the access. Raises UnknownTarget."""
 
 
 class Routes(Protocol):
-    """The routes to agents at this moment, and those by which requests came."""
+    """The routes to agents at this moment, those by which requests came, and the allow-lists, if there are any."""
+
+    lists: AllowLists | None
 
     def route(self, agent: str, request: SkillRequest, *, webhooks: bool) -> AgentRoute:
-        """The route for a request. ``webhooks``: whether the agent takes our webhooks."""
+        """The route for a request. ``webhooks``: whether the agent takes our webhooks. Raises UnknownTarget."""
 
     def idempotent(self, agent: str, skill: str) -> bool:
         """Whether agents.yaml declares that the skill may run twice."""
@@ -122,7 +127,8 @@ class Dispatcher:
             NotAccepting: the ledger cannot record it, or the hub is closing; no agent was called.
         """
         # a new card may change the dialect or need a person
-        await self._cards.until_read(request.skill, request.targets)
+        access = self._access(request) if self._routes.lists else None
+        await self._cards.until_read(request.skill, request.targets, access)
         if request.task_id is not None:
             return (await self._follow_up(request, request.task_id),)
         records = self.plan(request)
@@ -235,6 +241,9 @@ class Dispatcher:
                         if isinstance(event, CancelRefused):
                             raise TaskNotCancelable(f"{event.agent or 'the agent'} refused the cancel: {event.why}")
 
+    def _access(self, request: SkillRequest) -> Access | None:
+        return access_of(self._routes.lists, Caller.of(request))
+
     async def _follow_up(self, request: SkillRequest, task_id: str) -> str:
         """Send a further message on a task that the agent has. Returns the id of the request with the task."""
         agents = self._targets(request)
@@ -298,7 +307,9 @@ class Dispatcher:
         except FleetsimError as error:
             raise self._dropped(request, "too_large", error) from None
         try:
-            return self._registry.resolve(request.skill, request.targets, self._routes.came_through(request))
+            avoid = self._routes.came_through(request)
+            access = self._access(request) if self._routes.lists else None
+            return self._registry.resolve(request.skill, request.targets, avoid, access)
         except UnknownTarget as error:
             raise self._dropped(request, "target_unresolved", error) from None
 
@@ -314,7 +325,10 @@ class Dispatcher:
         ]
 
     def _one(self, request: SkillRequest, agent: str) -> RequestRecord:
-        route = self._routes.route(agent, request, webhooks=agent not in self._tracker.push_watch.refusing)
+        try:
+            route = self._routes.route(agent, request, webhooks=agent not in self._tracker.push_watch.refusing)
+        except UnknownTarget as error:
+            raise self._dropped(request, "target_unresolved", error) from None
         skill = request.skill or route.skill
         if (policy := self.policies.get((agent, skill))) is not None:
             route = self._by_policy(route, request, policy)
@@ -343,7 +357,8 @@ class Dispatcher:
         others: list[AgentRoute] = []
         for name in policy.fallback if request.task_id is None and request.context_id is None else ():
             with suppress(UnknownTarget):  # it takes no work now
-                self._registry.resolve(request.skill, (name,), self._routes.came_through(request))
+                access = self._access(request) if self._routes.lists else None
+                self._registry.resolve(request.skill, (name,), self._routes.came_through(request), access)
                 other = self._routes.route(name, request, webhooks=name not in self._tracker.push_watch.refusing)
                 others.append(replace(other, skill=request.skill or other.skill, hint=other.hint or ""))
         repeats = policy.retry is not None and OutcomeKind.UNDELIVERABLE in policy.retry.on

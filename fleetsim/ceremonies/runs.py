@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +20,7 @@ from fleetsim.ceremony.file import DEFAULT_TIMEOUT_S, Ceremony, Overlap, next_du
 from fleetsim.events.fleet import CeremonyCompleted, CeremonyFired, CeremonyLate, CeremonyMissed, CeremonySkipped
 from fleetsim.events.log import EventLog
 from fleetsim.events.request import Level
+from fleetsim.fleet.access import Access, Caller
 from fleetsim.fleet.registry import Judge
 from fleetsim.ledger import Ledger, RunRecord, RunStatus, SlotClaim
 from fleetsim.model.errors import NotAccepting, UnknownTarget
@@ -77,8 +78,13 @@ class OutcomeWaiter(Protocol):
 class FleetTargets(Protocol):
     """The agents that could do a ceremony's work at this moment (the registry)."""
 
-    def resolve(self, skill: str, targets: Sequence[str], /) -> tuple[str, ...]:
+    def resolve(
+        self, skill: str, targets: Sequence[str], avoid: Collection[str], access: Access | None, /
+    ) -> tuple[str, ...]:
         """The agents that a request for these targets goes to. Raises UnknownTarget."""
+
+    def access(self, caller: Caller, /) -> Access | None:
+        """The rights of a caller now; None if it may use everything."""
 
     def judge(self) -> Judge:
         """A judge of targets; the same object while the fleet offers the same."""
@@ -138,7 +144,8 @@ class Runs:
 
     def plan(self, ceremony: Ceremony, slot: datetime, trigger: str) -> tuple[RunRecord, tuple[SkillRequest, ...]]:
         """The run and one request per agent; targets nobody can serve are named in the run's error."""
-        agents, problems = agents_of(ceremony, self._fleet.resolve)
+        access = self._fleet.access(Caller.firing(ceremony))
+        agents, problems = agents_of(ceremony, lambda skill, to: self._fleet.resolve(skill, to, (), access))
         claim = self._claim(ceremony, slot, trigger)
         requests = tuple(child_request(ceremony, claim.run_id, self._runtime.ids.new(), agent) for agent in agents)
         now = self._runtime.clock.now()

@@ -40,6 +40,7 @@ from fleetsim.channels.channel import Channel, channel_doubt
 from fleetsim.channels.delivery import Channels
 from fleetsim.events.fleet import CeremoniesLoaded, CeremonyCompleted, CeremonyFired, ConfigRejected
 from fleetsim.events.log import EventLog
+from fleetsim.fleet.access import Caller
 from fleetsim.fleet.registry import CardReader, Judge, nearest_of
 from fleetsim.ledger import Ledger, RunRecord, RunStatus, SharedLedger
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
@@ -176,7 +177,8 @@ class Scheduler:
         entry = self._entries.get(ceremony_id)
         if entry is None:
             raise self._not_runnable(ceremony_id)
-        await self._cards.until_read(entry.ceremony.skill, entry.ceremony.targets)
+        access = self._fleet.access(Caller.firing(entry.ceremony))
+        await self._cards.until_read(entry.ceremony.skill, entry.ceremony.targets, access)
         if self._runs.overlaps(entry.ceremony):
             raise CeremonyBusy(f"ceremony “{ceremony_id}” is still running", hint="wait for it, or set overlap: allow")
         now = self._clock.now()
@@ -223,7 +225,7 @@ class Scheduler:
         self._judged = judge, channels, loaded
         before, self._warnings = self._warnings, {}
         for key, ceremony in loaded.ceremonies.items():
-            verdicts = [judge(ceremony.skill, target) for target in ceremony.targets]
+            verdicts = [judge(ceremony.skill, target, Caller.firing(ceremony)) for target in ceremony.targets]
             verdicts.append(channel_doubt(channels, ceremony.notify_channel, ceremony.created_by))
             doubts = tuple(doubt for doubt in verdicts if doubt)
             if doubts:
@@ -362,7 +364,8 @@ class Scheduler:
             if slots:
                 await self._sort(entry, slots, now)
                 entry.look_from(slots[-1])
-            if entry.waits and self._cards.reading(entry.ceremony.skill, entry.ceremony.targets):
+            ceremony, access = entry.ceremony, self._fleet.access(Caller.firing(entry.ceremony))
+            if entry.waits and self._cards.reading(ceremony.skill, ceremony.targets, access):
                 entry.not_before = now + timedelta(seconds=CARDS_RETRY_S)  # others are not to wait for its agents
                 return
             await self._work_off(entry)

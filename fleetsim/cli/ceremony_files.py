@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -16,10 +17,11 @@ from fleetsim.ceremonies.folder import CeremonyFolder, CeremonyStore, StoredCere
 from fleetsim.ceremonies.runs import CeremonyRow, ceremony_facts
 from fleetsim.ceremonies.runs import dry_run as would_send
 from fleetsim.ceremony.cron import next_slot, parse_cron
-from fleetsim.ceremony.file import next_due, parse_ceremony, zone_of
+from fleetsim.ceremony.file import Ceremony, next_due, parse_ceremony, zone_of
 from fleetsim.cli.hub_client import connect, find_hub
 from fleetsim.cli.main import CommonOptions
 from fleetsim.client.hub_client import HubClient
+from fleetsim.fleet.access import AllowLists, Caller, access_of
 from fleetsim.fleet.config import load_fleet
 from fleetsim.fleet.registry import judge, nearest_of, resolve
 from fleetsim.fleet.settings import FleetConfig
@@ -108,13 +110,14 @@ class _FolderSource:
         working = [agent for agent in fleet.agents if agent.enabled or agent.disabled_why]
         offers = {agent.name: agent.skill_names for agent in working}
         disabled = {agent.name: agent.takes_no_work for agent in fleet.agents if agent not in working}
-        say, loaded = judge(offers=offers, unread=offers, disabled=disabled), folder.contents
+        say = judge(offers=offers, unread=offers, disabled=disabled, lists=AllowLists.of(fleet))
+        loaded = folder.contents
         rows = [
             CeremonyRow(
                 ceremony=one,
                 path=loaded.paths[key],
                 next_at=next_due(one, now()) if one.enabled else None,
-                warnings=tuple(filter(None, (say(one.skill, target) for target in one.targets))),
+                warnings=tuple(filter(None, (say(one.skill, target, Caller.firing(one)) for target in one.targets))),
             )
             for key, one in sorted(loaded.ceremonies.items())
         ]
@@ -125,7 +128,15 @@ class _FolderSource:
         ceremony = (await store(self._common, None)).get(ceremony_id).ceremony
         fleet = await self._fleet()
         offers = {agent.name: agent.skill_names for agent in fleet.agents if agent.enabled or agent.disabled_why}
-        return would_send(ceremony, lambda skill, to: resolve(skill, to, offers=offers, weights={}, chance=lambda: 0.0))
+        access = access_of(AllowLists.of(fleet), Caller.firing(ceremony))
+
+        def resolved(skill: str, to: tuple[str, ...]) -> tuple[str, ...]:
+            if access is not None:
+                access.require(skill, to, of_key=True)
+            here = offers if access is None else access.offers(offers)
+            return resolve(skill, to, offers=here, weights={}, chance=lambda: 0.0)
+
+        return would_send(ceremony, resolved)
 
     async def create(self, keys: Mapping[str, Any]) -> CeremonyFacts:
         return _row(await (await store(self._common, self._folder)).create(keys, created_by="system"))
@@ -201,17 +212,33 @@ def shown(moment: datetime, zone: str) -> str:
 
 
 async def check(common: CommonOptions, files: Sequence[Path], folder: Path | None) -> list[dict[str, Any]]:
-    """The fault of each of these files, or of each file of the folder; ``error`` is None if there is none."""
+    """The fault of each of these files, or of each file of the folder; ``error`` is None if there is none. A target off
+    an allow-list is a fault.
+    """
+    lists: AllowLists | None = None
+    if common.agents_yaml.exists():
+        with suppress(ConfigError):  # other verbs report it
+            lists = AllowLists.of(await load_fleet(common.agents_yaml, files=DiskFiles(), env=os.environ))
+
+    def row(path: str, ceremony: Ceremony) -> dict[str, Any]:
+        error = None
+        if (access := access_of(lists, Caller.firing(ceremony))) is not None:
+            try:
+                access.require(ceremony.skill, ceremony.targets, of_key=True)
+            except UnknownTarget as refused:
+                error = f"{path}: {refused} ({refused.hint})"
+        return {"path": path, "id": ceremony.ceremony_id, "error": error}
+
     if not files:
         stored = await store(common, folder)
-        fine = [{"path": entry.path, "id": entry.ceremony.ceremony_id, "error": None} for entry in stored.list()]
+        fine = [row(entry.path, entry.ceremony) for entry in stored.list()]
         wrong = [{"path": failed.path, "id": failed.ceremony_id, "error": failed.error} for failed in stored.errors()]
         return sorted(fine + wrong, key=lambda results: str(results["path"]))
     results: list[dict[str, Any]] = []
     for path in files:
         try:
             text = await DiskFiles().read(path, bytes_max=CEREMONY_BYTES_MAX)
-            results.append({"path": str(path), "id": parse_ceremony(load(text, str(path))).ceremony_id, "error": None})
+            results.append(row(str(path), parse_ceremony(load(text, str(path)))))
         except ConfigError as error:
             results.append(
                 {"path": str(path), "id": None, "error": f"{error}{f' ({error.hint})' if error.hint else ''}"}

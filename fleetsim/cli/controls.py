@@ -15,7 +15,7 @@ from fleetsim.cli.parts import read_parts, save_parts
 from fleetsim.client.hub_client import HubClient
 from fleetsim.client.hub_follow import with_parts
 from fleetsim.dashboard.controls import Controls, TypedRequest, WholeText
-from fleetsim.hub.agents import FOUND_MAX, SkillQuery, find_skills
+from fleetsim.fleet.skill_search import FOUND_MAX, SkillQuery, find_skills
 from fleetsim.hub.hub import Hub
 from fleetsim.model.asking import answer_schema, text_of
 from fleetsim.model.errors import ConfigError, UnknownTarget, Unreachable, WireError

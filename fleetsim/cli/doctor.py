@@ -23,6 +23,7 @@ from fleetsim.api.answers import KeyIdentity
 from fleetsim.api.health import DatabaseState, HealthSnapshot, HealthWord, HubMember
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.model.errors import ConfigError, FleetsimError
+from fleetsim.model.work import ALL
 
 if TYPE_CHECKING:
     from fleetsim.fleet.settings import AgentEntry, FleetConfig
@@ -117,6 +118,7 @@ async def _examine(common: CommonOptions, offline: bool) -> list[Finding]:
         for found in await asyncio.gather(*(_agent(common, config, entry, turns, offers) for entry in entries)):
             findings += found
         findings += _shared_skills(offers)
+        findings += _unknown_skills(config, offers)
     return findings
 
 
@@ -131,6 +133,18 @@ def _links(config: FleetConfig) -> Iterator[Finding]:
             yield Finding("links", WARNING, text, "set it to the hub's public https address, or set question_link")
         else:
             yield Finding("links", OK, f"notices of questions have a link that answers them, at {config.link_base}")
+
+
+def _unknown_skills(config: FleetConfig, offers: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """Lines of allow-lists with a skill that their agent does not offer. ``offers``: as in ``_shared_skills``."""
+    read = {name for agents in offers.values() for name in agents}
+    for part, callers in (("keys", config.keys), ("ceremonies", config.ceremonies)):
+        for name, caller in callers.items():
+            for entry in caller.may or ():
+                for skill in entry.skills if entry.agent in read | {ALL} else ():
+                    if skill not in offers or entry.agent not in {ALL, *offers[skill]}:
+                        text = f"{part}: {name}: {entry.agent} offers no skill {skill!r}"
+                        yield Finding("allow-lists", WARNING, text, "correct the list in agents.yaml")
 
 
 def _shared_skills(offers: dict[str, list[str]]) -> Iterator[Finding]:
@@ -183,6 +197,9 @@ async def _fleet(common: CommonOptions, findings: list[Finding], words: Mapping[
     from fleetsim.cli.ceremony_files import CeremonyRows, among_ceremonies, wrong_in
     from fleetsim.cli.hub_client import find_hub
     from fleetsim.fleet.config import load_fleet
+    from fleetsim.hub.keys import FILE as AGENT_KEYS_FILE
+    from fleetsim.hub.keys import AgentKeys
+    from fleetsim.runtime.explain import did_you_mean
     from fleetsim.runtime.files import DiskFiles
 
     path = common.agents_yaml
@@ -218,6 +235,12 @@ async def _fleet(common: CommonOptions, findings: list[Finding], words: Mapping[
         findings.append(Finding("ceremonies", FAILURE, problem.error, "fleetsim ceremony validate"))
     for text in wrong_in(CeremonyRows(ceremonies=listing.ceremonies, errors=[])):
         findings.append(Finding("ceremonies", WARNING, text.removeprefix("warning: "), "fleetsim ceremony list"))
+    keys = AgentKeys(DiskFiles(), os.environ, path.parent / AGENT_KEYS_FILE)
+    await keys.poll(entry.name for entry in config.agents)
+    for part, known in (("keys", keys.keys), ("ceremonies", {row.id for row in listing.ceremonies})):
+        for name in [name for name in getattr(config, part) if name not in known]:
+            text = f"{part}: {name}: none of that name is here{did_you_mean(name, known)}"
+            findings.append(Finding("allow-lists", WARNING, text, "correct the name in agents.yaml"))
     if not listing.errors:
         findings.append(Finding("ceremonies", OK, f"{len(listing.ceremonies)} in {folder}"))
     return config

@@ -19,6 +19,7 @@ from fleetsim.client.wire_log import WireLog
 from fleetsim.events.fleet import CardFailed, CardFetched
 from fleetsim.events.log import EventLog
 from fleetsim.events.request import Level
+from fleetsim.fleet.access import Access
 from fleetsim.fleet.settings import AgentEntry, FleetConfig
 from fleetsim.ledger import CardSnapshot, Ledger
 from fleetsim.model.card import AgentCard, Capabilities
@@ -211,7 +212,7 @@ class CardBroker:
 
     # ------------------------------------------------------------------ first reads
 
-    def reading(self, skill: str | None, targets: Sequence[str]) -> bool:
+    def reading(self, skill: str | None, targets: Sequence[str], access: Access | None = None) -> bool:
         """Whether the first read of a card is in progress that may change the target of such a request, or its form.
 
         A request does not wait for a card of an earlier run that lists the skill. It waits where the dialect, the
@@ -219,24 +220,29 @@ class CardBroker:
         """
         if not self._unread or not (skill or targets):
             return False
-        if ALL in targets:
-            asked = list(self._unread.values())
-        elif targets:
-            asked = [self._unread[name] for name in targets if name in self._unread]
-        else:
-            offering = [
-                state for state in self._states.values() if state.view.entry.enabled and skill in state.view.skills
-            ]
-            asked = [state for state in offering or self._unread.values() if state.view.tried_at is None]
-        return any(state.view.card is None or not (skill is None or skill in state.view.skills) for state in asked)
 
-    async def until_read(self, skill: str | None, targets: Sequence[str]) -> None:
+        def lists(state: _CardState) -> bool:
+            name = state.view.entry.name
+            return skill in state.view.skills and (access is None or access.may(name, skill))
+
+        # A wait for an agent would show the caller that the agent exists.
+        unread = {name: state for name, state in self._unread.items() if access is None or access.may(name)}
+        if ALL in targets:
+            asked = list(unread.values())
+        elif targets:
+            asked = [unread[name] for name in targets if name in unread]
+        else:
+            offering = [state for state in self._states.values() if state.view.entry.enabled and lists(state)]
+            asked = [state for state in offering or unread.values() if state.view.tried_at is None]
+        return any(state.view.card is None or not (skill is None or lists(state)) for state in asked)
+
+    async def until_read(self, skill: str | None, targets: Sequence[str], access: Access | None = None) -> None:
         """Wait until no such card is left: each first read ends by its own deadline, the wait after 10 s."""
-        if not self.reading(skill, targets):
+        if not self.reading(skill, targets, access):
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_READ_S_MAX):
-                while self.reading(skill, targets):
+                while self.reading(skill, targets, access):
                     await self._was_read.wait()
 
     def stop_waiting(self) -> None:

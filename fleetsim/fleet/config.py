@@ -18,11 +18,21 @@ from fleetsim.ceremony.file import zone_of
 from fleetsim.channels.file import ChannelFile, link_problem, problems_of
 from fleetsim.client.http import AgentUrl
 from fleetsim.fleet.auth import HEADER, OURS, VARIABLE, AuthEntry
-from fleetsim.fleet.settings import AgentEntry, AgentFile, FleetConfig, FleetSettings, ProxyEntry, or_nothing, proxy_of
+from fleetsim.fleet.settings import (
+    NAME,
+    AgentEntry,
+    AgentFile,
+    CallerEntry,
+    FleetConfig,
+    FleetSettings,
+    ProxyEntry,
+    or_nothing,
+    proxy_of,
+)
 from fleetsim.ledger.place import Place
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
-from fleetsim.model.work import ID, ID_RULE
+from fleetsim.model.work import ALL, ID, ID_RULE
 from fleetsim.request.limits import Limit
 from fleetsim.runtime.address import on_this_machine
 from fleetsim.runtime.explain import Pattern, combine, did_you_mean, explain
@@ -65,6 +75,16 @@ class AgentsFile(BaseModel):
         *or_nothing({}, max_length=LIMITS_MAX),
     ] = {}
     """Limits beyond which requests are refused: {name: limit}."""
+    keys: Annotated[
+        dict[Annotated[str, Pattern(NAME, "the name of an agent")], CallerEntry],
+        *or_nothing({}, max_length=AGENTS_MAX),
+    ] = {}
+    """What agents' keys may use: {name of the agent: {may}}."""
+    ceremonies: Annotated[
+        dict[Annotated[str, Pattern(ID.pattern, ID_RULE)], CallerEntry],
+        *or_nothing({}, max_length=AGENTS_MAX),
+    ] = {}
+    """What ceremonies may use: {id of the ceremony: {may}}."""
 
 
 async def load_fleet(path: FilePath, *, files: Files, env: Mapping[str, str], strict: bool = False) -> FleetConfig:
@@ -117,7 +137,12 @@ def parse_fleet(
     if problems:
         raise combine(tuple(problems))
     doubts = [
-        str(doubt) for doubt in (*_without_effect(written, file), *_unset_references(file, missing, enabled=False))
+        str(doubt)
+        for doubt in (
+            *_without_effect(written, file),
+            *_unset_references(file, missing, enabled=False),
+            *_unknown_agents(written, file),
+        )
     ]
     for at, (_, lack) in unset.items():
         agent = file.agents[at]
@@ -127,6 +152,8 @@ def parse_fleet(
         settings=file.fleet,
         channels={key: channel.channel(key, env) for key, channel in file.channels.items()},
         limits=file.limits,
+        keys=file.keys,
+        ceremonies=file.ceremonies,
         source=source,
         warnings=tuple(doubts),
     )
@@ -248,6 +275,18 @@ def _without_effect(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigE
             if auth.scheme == "hmac":
                 message = f"the scheme hmac sends nothing, as in Workstacean: {agent.name} is called without it"
                 yield written.error(("agents", at, *path, "scheme"), message)
+
+
+def _unknown_agents(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:
+    """Lines of allow-lists that name no agent of the fleet."""
+    names = [agent.name for agent in file.agents]
+    for part in ("keys", "ceremonies"):
+        for key, caller in getattr(file, part).items():
+            for at, entry in enumerate(caller.may or ()):
+                if entry.agent not in {*names, ALL}:
+                    message = f"the list names the agent “{entry.agent}”, which is not in the fleet"
+                    near = did_you_mean(entry.agent, names)
+                    yield written.error((part, key, "may", at, "agent"), message + near)
 
 
 def _bad_notices(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:

@@ -10,17 +10,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Protocol, TypeAlias
 
+from fleetsim.fleet.access import OWNER, Access, AllowLists, Caller, access_of
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ALL
 from fleetsim.runtime.ports import Rng
 
-Judge: TypeAlias = Callable[[str, str], str]
-"""A sentence with the reason why a target cannot take a skill; empty if it can."""
-
-_Fleet: TypeAlias = tuple[Mapping[str, Collection[str]], frozenset[str], Mapping[str, str]]
+_Fleet: TypeAlias = tuple[Mapping[str, Collection[str]], frozenset[str], Mapping[str, str], AllowLists | None]
 
 _NAMES_SHOWN = 12
+
+
+Judge: TypeAlias = Callable[[str, str, Caller], str]
+"""A sentence with the reason why a target cannot take a skill for a caller; empty if it can."""
 
 
 class CameThrough(UnknownTarget):
@@ -30,10 +32,10 @@ class CameThrough(UnknownTarget):
 class CardReader(Protocol):
     """Reads agents' cards. The skills of an agent are known once its card was read."""
 
-    def reading(self, skill: str | None, targets: Sequence[str], /) -> bool:
+    def reading(self, skill: str | None, targets: Sequence[str], access: Access | None, /) -> bool:
         """Whether the first read of a card is in progress that may change the target of such a request, or its form."""
 
-    async def until_read(self, skill: str | None, targets: Sequence[str], /) -> None:
+    async def until_read(self, skill: str | None, targets: Sequence[str], access: Access | None, /) -> None:
         """Wait until no first read is in progress, at most for the time limit of one."""
 
 
@@ -51,7 +53,9 @@ class Offers(Protocol):
 
 
 class Weights(Protocol):
-    """The agents' shares of work at this moment."""
+    """The agents' shares of work at this moment, and the allow-lists, if there are any."""
+
+    lists: AllowLists | None
 
     def weights(self) -> Mapping[str, float]:
         """The share of each agent; an agent without history has the weight 1."""
@@ -68,9 +72,26 @@ class Registry:
         self._weights = weights
         self._chance = rng.stream("registry").random
 
-    def resolve(self, skill: str | None, targets: Sequence[str] = (), avoid: Collection[str] = ()) -> tuple[str, ...]:
+    def resolve(
+        self,
+        skill: str | None,
+        targets: Sequence[str] = (),
+        avoid: Collection[str] = (),
+        access: Access | None = None,
+    ) -> tuple[str, ...]:
         """The agents to send to: at least one, without those of ``avoid``. Raises UnknownTarget, CameThrough."""
         offers = self._fleet.offers()
+        if access is None and not avoid and skill is not None and not targets:
+            # Most requests name a skill only, so the agents of a skill are cached.
+            if offers is not self._offered:
+                self._offered, self._by_skill = offers, {}
+            if skill not in self._by_skill:
+                self._by_skill[skill] = _everyone(skill, offers)
+            return (_choose(self._by_skill[skill], self._weights.weights(), self._chance),)
+        disabled = self._fleet.disabled()
+        if access is not None:
+            access.require(skill, targets)
+            offers, disabled, avoid = access.offers(offers), access.seen(disabled), list(filter(access.may, avoid))
         if avoid:
             for name in targets:
                 if name in avoid:
@@ -82,25 +103,26 @@ class Registry:
                 raise CameThrough(
                     f"only hubs that the request came through offer “{one_line(skill or 'any skill', 64)}”"
                 )
-            weights, disabled = self._weights.weights(), self._fleet.disabled()
-            return resolve(skill, targets, offers=left, weights=weights, chance=self._chance, disabled=disabled)
-        if skill is None or targets:
-            disabled = self._fleet.disabled()
-            return resolve(skill, targets, offers=offers, weights={}, chance=self._chance, disabled=disabled)
-        # Most requests name a skill only, so the agents of a skill are cached.
-        if offers is not self._offered:
-            self._offered, self._by_skill = offers, {}
-        if skill not in self._by_skill:
-            self._by_skill[skill] = _everyone(skill, offers)
-        return (_choose(self._by_skill[skill], self._weights.weights(), self._chance),)
+            offers = left
+        weights = {} if targets or skill is None else self._weights.weights()
+        return resolve(skill, targets, offers=offers, weights=weights, chance=self._chance, disabled=disabled)
+
+    def access(self, caller: Caller) -> Access | None:
+        """The rights of a caller now; None if it may use everything."""
+        return access_of(self._weights.lists, caller)
 
     def judge(self) -> Judge:
-        """A function that judges a skill and a target with the current fleet. It changes only with the fleet.
-        A moment: monotonic seconds for durations, wall time for people, and one draw of chance for jitter."""
-        fleet = (dict(self._fleet.offers()), frozenset(self._fleet.unread()), dict(self._fleet.disabled()))
+        """A function that judges a skill and a target with the current fleet. It changes only with the fleet and its
+        allow-lists."""
+        fleet = (
+            dict(self._fleet.offers()),
+            frozenset(self._fleet.unread()),
+            dict(self._fleet.disabled()),
+            self._weights.lists,
+        )
         if self._judged is None or self._judged[0] != fleet:
-            offers, unread, disabled = fleet
-            self._judged = fleet, judge(offers=offers, unread=unread, disabled=disabled)
+            offers, unread, disabled, lists = fleet
+            self._judged = fleet, judge(offers=offers, unread=unread, disabled=disabled, lists=lists)
         return self._judged[1]
 
 
@@ -137,17 +159,27 @@ def resolve(
 
 
 def judge(
-    *, offers: Mapping[str, Collection[str]], unread: Collection[str] = (), disabled: Mapping[str, str] | None = None
+    *,
+    offers: Mapping[str, Collection[str]],
+    unread: Collection[str] = (),
+    disabled: Mapping[str, str] | None = None,
+    lists: AllowLists | None = None,
 ) -> Judge:
-    """Judges (skill, target): the problem in a sentence, or empty. An ``unread`` agent may have any skill."""
+    """Judges (skill, target, caller). An ``unread`` agent may have any skill."""
 
     every = {skill for skills in offers.values() for skill in skills}
 
-    def say(skill: str, target: str) -> str:
-        if target in unread or (target == ALL and (unread or skill in every)):
-            return ""
+    def say(skill: str, target: str, caller: Caller = OWNER, /) -> str:
+        access, here, new, closed, offered = access_of(lists, caller), offers, unread, disabled, every
         try:
-            resolve(skill, (target,), offers=offers, weights={}, chance=lambda: 0.0, disabled=disabled)
+            if access is not None:
+                access.require(skill, (target,))
+                here, closed = access.offers(offers), access.seen(disabled or {})
+                new = [name for name in unread if access.may(name, skill)]
+                offered = {skill for skills in here.values() for skill in skills}
+            if target in new or (target == ALL and (new or skill in offered)):
+                return ""
+            resolve(skill, (target,), offers=here, weights={}, chance=lambda: 0.0, disabled=closed)
         except UnknownTarget as error:
             return f"{error} ({error.hint})" if error.hint else str(error)
         return ""

@@ -279,6 +279,31 @@ class AgentEntry(AgentFile):
         return "" if self.enabled else self.disabled_why or "not enabled in agents.yaml"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllowEntry:
+    """One line of an allow-list."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = DECLARED
+    agent: Annotated[str, Pattern(NAME, "the name of an agent, or all")]
+    """The name of an agent, or all for every agent."""
+    skills: Annotated[tuple[_Text, ...], Field(min_length=1, max_length=500)] = ()
+    """Its skills, by id; without it every skill of the agent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallerEntry:
+    """What agents.yaml sets for an agent's key or for a ceremony."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = DECLARED
+    may: Annotated[
+        tuple[AllowEntry, ...] | None,
+        Field(max_length=500),
+        BeforeValidator(lambda value: () if value is None else value),
+    ] = None
+    """The agents and skills that it may use: {agent, skills}. Others do not exist for it; an empty list allows none.
+    Without it, deny_by_default of the fleet decides."""
+
+
 Usd: TypeAlias = Annotated[float, Field(ge=0, le=1e6, strict=True)]
 
 
@@ -391,6 +416,9 @@ class FleetSettings:
     """How much the hub's ledger keeps of requests that have ended."""
     alerts: AlertSettings = field(default_factory=AlertSettings)
     """When the hub alerts people, and on which channels."""
+    deny_by_default: _Flag = False
+    """Agents' keys and ceremonies without a list of their own (keys, ceremonies) may use no agent; else they may use
+    every agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -401,6 +429,8 @@ class FleetConfig:
     settings: FleetSettings = field(default_factory=FleetSettings)
     channels: Mapping[str, Channel] = field(default_factory=dict)
     limits: Mapping[str, Limit] = field(default_factory=dict)
+    keys: Mapping[str, CallerEntry] = field(default_factory=dict)
+    ceremonies: Mapping[str, CallerEntry] = field(default_factory=dict)
     source: str = "agents.yaml"
     warnings: tuple[str, ...] = ()
 
@@ -438,8 +468,8 @@ AT_START = frozenset({"ledger", "lease_s", "calls_max", "calls_per_agent_max", "
 class FleetChange:
     """The differences between two versions of agents.yaml: agents by name, settings by key.
 
-    ``changed`` names agents that differ in more than whether they take work; ``settings`` has ``channels`` and
-    ``limits`` too if any differs; ``at_start`` are settings that count only from the next start on.
+    ``changed`` names agents that differ in more than whether they take work; ``settings`` has ``channels``, ``limits``,
+    ``keys`` and ``ceremonies`` too if any differs; ``at_start`` are settings that count only from the next start on.
     """
 
     added: tuple[str, ...] = ()
@@ -464,8 +494,8 @@ def difference(before: FleetConfig, now: FleetConfig) -> FleetChange:
     differing = [
         f.name for f in fields(FleetSettings) if getattr(before.settings, f.name) != getattr(now.settings, f.name)
     ]
-
-    differing += [name for name in ("channels", "limits") if getattr(before, name) != getattr(now, name)]
+    others = ("channels", "limits", "keys", "ceremonies")
+    differing += [name for name in others if getattr(before, name) != getattr(now, name)]
 
     def apart_from_work(entry: AgentEntry) -> AgentEntry:
         return replace(entry, enabled=True, disabled_why="")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,11 +35,11 @@ from fleetsim.fleet.cards import AgentView, CardBroker
 from fleetsim.fleet.registry import CameThrough
 from fleetsim.hub.endpoints import A2A_PATH
 from fleetsim.hub.fleet import CurrentFleet
-from fleetsim.hub.keys import Keyring, Principal
+from fleetsim.hub.keys import ADMIN, Keyring, Principal
 from fleetsim.hub.ownership import Ownership
 from fleetsim.hub.shared_tasks import AnyHub, SharedTasks
 from fleetsim.ledger import Ledger, SharedLedger
-from fleetsim.model.call import Call, CancelTask, SendMessage
+from fleetsim.model.call import Call, CancelTask, ListTasks, SendMessage, TaskPage
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import FleetsimError, InvalidParams, NotAccepting, TaskNotFound, UnfitAnswer, UnknownTarget
 from fleetsim.model.extensions import CAUSE_KEY, HUBS_HEADER, HUBS_KEY, HUBS_MAX, hub_extension, hubs_in, hubs_of
@@ -115,19 +116,19 @@ class HubAgent:
     ) -> None:
         self._broker, self._tracker, self._fleet, self._accounts = broker, tracker, fleet, accounts
         self._workers = Workers("a2a")
-        self._proxy = proxy = FleetProxy(dispatcher, tracker, ledger, events, broker, accounts, self._workers)
+        self._proxy = proxy = FleetProxy(dispatcher, tracker, ledger, events, broker, fleet, accounts, self._workers)
         self._shared = shared = (
             SharedTasks(ledger, ledger.tasks, lambda: self._engine, self._workers, state)
             if isinstance(ledger, SharedLedger) and ledger.tasks is not None
             else None
         )
-        skill = Skill(skill_id="fleet", name="Fleet", run=proxy, cost=True, sure=True, public=False)
+        skill = proxy.skill
         agent = Agent(
             "fleetsim",
             runtime=runtime,
             description="A fleet of agents behind one address: an agent that offers the skill does the work",
             skills=(skill,),
-            offers=lambda: _skills_of(broker.views(), proxy),
+            offers=lambda: proxy.skills(broker.views()),
             choose=lambda *_: skill,  # the dispatcher selects the agent, because it knows the current offers
             callers=KeyringCallers(keyring),
             path=A2A_PATH,
@@ -142,10 +143,15 @@ class HubAgent:
         self._rpc, self._http = RpcEndpoint(guard, settings), HttpJsonEndpoint(guard, settings, aliases=False)
         self._keyring = keyring
         self._public = CardEndpoint(lambda url: self._as_hub(self._engine.card(url)), None, A2A_PATH)
-        self._extended = CardEndpoint(lambda url: self._as_hub(self._engine.card(url, extended=True)), None, A2A_PATH)
 
-    def _as_hub(self, card: AgentCard) -> AgentCard:
-        """The card, with the hub's id and address."""
+    def _extended(self, principal: Principal) -> CardEndpoint:
+        return CardEndpoint(lambda url: self._as_hub(self._engine.card(url, extended=True), principal), None, A2A_PATH)
+
+    def _as_hub(self, card: AgentCard, principal: Principal = ADMIN) -> AgentCard:
+        """The card, with the hub's id and address, and the skills that exist for the principal."""
+        if self._fleet.access(principal.caller) is not None:
+            skills = self._proxy.skills(self._fleet.views(principal.caller))
+            card = structs.replace(card, skills=tuple(skill.card_entry() for skill in skills))
         extensions = (*card.capabilities.extensions, hub_extension(self._fleet.hub_id))
         base = self._fleet.public_url
         interfaces = card.interfaces
@@ -173,15 +179,15 @@ class HubAgent:
         return await self._answer(request, self._http)
 
     async def _answer(self, request: Request, endpoint: RpcEndpoint | HttpJsonEndpoint) -> Response:
-        await self._engine.start(self._extended.url_for(request))
+        await self._engine.start(self._public.url_for(request))
         operations = self._engine.operations if self._shared is None else AnyHub(self._engine, self._shared)
         guard = CallGuard(self._proxy, operations, self._accounts, request.headers.get(HUBS_HEADER), self._as_hub)
         return await endpoint.answer(request, guard)
 
     async def agent_card(self, request: Request) -> Response:
         """The public card; with a key the extended one, since many clients read no other address."""
-        known = self._keyring.principal(request.headers.raw) is not None
-        response = await (self._extended if known else self._public).answer(request)
+        known = self._keyring.principal(request.headers.raw)
+        response = await (self._extended(known) if known else self._public).answer(request)
         for name in [name for name in response.headers if name.startswith("access-control-")]:
             del response.headers[name]  # a web page must not learn that a hub runs here
         response.headers["cache-control"] = f"private, max-age={MAX_AGE_S}"
@@ -243,7 +249,7 @@ class CallGuard(Interceptor):
         operations: Operations,
         accounts: Accounts,
         hubs: str | None,
-        as_hub: Callable[[AgentCard], AgentCard],
+        as_hub: Callable[[AgentCard, Principal], AgentCard],
     ) -> None:
         super().__init__(operations)
         self._proxy, self._engine, self._accounts = proxy, proxy.engine, accounts
@@ -251,9 +257,18 @@ class CallGuard(Interceptor):
 
     async def call(self, call: Call, caller: CallerContext) -> Reply:
         reply = await super().call(call, caller)
-        return self._as_hub(reply) if isinstance(reply, AgentCard) else reply
+        if isinstance(reply, AgentCard):
+            return self._as_hub(reply, _principal(caller.owner))
+        if isinstance(reply, TaskPage) and isinstance(call, ListTasks):
+            hidden = await self._proxy.hidden(caller.owner, call)
+            tasks = tuple(task for task in reply.tasks if task.task_id not in hidden)
+            reply = structs.replace(reply, tasks=tasks, total_size=reply.total_size - len(hidden))
+        return reply
 
     async def before(self, call: Call, caller: CallerContext) -> Call:
+        named = call.task_id or call.message.task_id if isinstance(call, SendMessage) else getattr(call, "task_id", "")
+        if named and await self._proxy.hides((caller.owner, named)):
+            raise TaskNotFound
         if isinstance(call, CancelTask):
             await self._proxy.cancel((caller.owner, call.task_id))
         if not isinstance(call, SendMessage):
@@ -293,16 +308,34 @@ class FleetProxy:
         ledger: Ledger,
         events: EventLog,
         broker: CardBroker,
+        fleet: CurrentFleet,
         accounts: Accounts,
         workers: Workers,
     ) -> None:
         self._dispatcher, self._tracker, self._ledger, self._events = dispatcher, tracker, ledger, events
-        self._broker, self._accounts = broker, accounts
-        self._ownership = Ownership(tracker, ledger)
+        self._broker, self._fleet, self._accounts = broker, fleet, accounts
+        self._ownership = Ownership(tracker, ledger, fleet)
+        self.skill = Skill(skill_id="fleet", name="Fleet", run=self, cost=True, sure=True, public=False)
         self._workers = workers
 
     async def __call__(self, task: SkillContext) -> str | None:
         return await self._charged(task.caller, self._work(task))
+
+    def skills(self, views: Iterable[AgentView]) -> Iterator[Skill]:
+        """Every available skill once, as on the card of the first agent that offers it."""
+        offered: dict[str, list[AgentView]] = {}
+        for view in views:
+            for skill_id in view.skills if view.entry.enabled else ():
+                offered.setdefault(skill_id, []).append(view)
+        for skill_id, by in offered.items():
+            on_card = next((found for view in by if view.card and (found := view.card.skill(skill_id))), None)
+            yield replace(
+                self.skill,
+                skill_id=skill_id,
+                name=one_line(on_card.name, 128) if on_card else skill_id,
+                description=one_line(on_card.description, _DESCRIPTION_CHARS) if on_card else "",
+                tags=("routed", *(view.entry.name for view in by)),
+            )
 
     def _charged(self, caller: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         return self._accounts.charged("" if caller == OWNER else caller, work)
@@ -323,7 +356,8 @@ class FleetProxy:
                     traceparent=task.traceparent,
                 )
                 asked = await self._place_before(task, key, asked)
-                await self._broker.until_read(asked.skill, asked.targets)
+                access = self._fleet.access(_principal(key[0]).caller)
+                await self._broker.until_read(asked.skill, asked.targets, access)
                 # Shielded: a cancel finds a request that was accepted, or one that never will be.
                 submit = self._charged(task.caller, self._submit(asked, key))
                 refused = await asyncio.shield(self._workers.start(submit, name=f"submit:{cid}"))
@@ -337,9 +371,9 @@ class FleetProxy:
 
     async def _submit(self, request: SkillRequest, key: TaskKey) -> Exception | None:
         """Submit the request; returns the end of the skill if it was refused, else None."""
-        principal = Principal(None if key[0] == OWNER else key[0])
         try:
-            await self._dispatcher.submit(await self._ownership.stamped(request, principal, given_id=False))
+            stamped = await self._ownership.stamped(request, _principal(key[0]), given_id=False)
+            await self._dispatcher.submit(stamped)
         except CameThrough as error:
             return SkillRejected(_in_words(error), metadata=_WRONG)
         except NotAccepting as error:
@@ -354,19 +388,36 @@ class FleetProxy:
         a new conversation, or if that agent does not offer the skill.
         """
         service = self.engine.service
+        caller = _principal(key[0]).caller
         before = [other for _, other in await service.places(key[0], context_id=task.context_id) if other != key]
         for other in before[:_TURNS_LOOKED_AT]:
             turn = await service.find(other)
             record = await self._ledger.request(str(turn.task.metadata.get(CORRELATION_KEY))) if turn else None
             if record is None or record.task is None:
                 continue
-            await self._broker.until_read(request.skill, (record.agent,))
-            if (skills := self._broker.offers().get(record.agent)) is None:
+            await self._broker.until_read(request.skill, (record.agent,), self._fleet.access(caller))
+            view = next((view for view in self._fleet.views(caller) if view.entry.name == record.agent), None)
+            if view is None or not view.entry.enabled:
                 continue
-            if request.skill is not None and request.skill not in skills:
+            if request.skill is not None and request.skill not in view.skills:
                 break
             return structs.replace(request, targets=(record.agent,), context_id=record.task.context_id)
         return request
+
+    async def hides(self, key: TaskKey) -> bool:
+        """Whether the request of a task is with an agent or a skill that does not exist for the task's owner now."""
+        principal = _principal(key[0])
+        if self._fleet.access(principal.caller) is None:
+            return False
+        found = await self.engine.service.find(key)
+        return found is not None and await self._ownership.hides(principal, str(found.task.metadata[CORRELATION_KEY]))
+
+    async def hidden(self, owner: str, call: ListTasks) -> set[str]:
+        """The tasks among those listed that ``hides`` hides."""
+        if self._fleet.access(_principal(owner).caller) is None:
+            return set()
+        chosen = {"context_id": call.context_id, "state": call.state, "changed_since": call.updated_after}
+        return {key[1] for _, key in await self.engine.service.places(owner, **chosen) if await self.hides(key)}
 
     async def cancel(self, key: TaskKey) -> None:
         """Cancel the request of a task that is about to be canceled. Raises TaskNotCancelable if its agent refuses."""
@@ -540,24 +591,9 @@ class TaskProgress:
             await self._task.status(note)
 
 
-def _skills_of(views: tuple[AgentView, ...], proxy: FleetProxy) -> Iterator[Skill]:
-    """Every available skill once, as on the card of the first agent that offers it."""
-    offered: dict[str, list[AgentView]] = {}
-    for view in views:
-        for skill_id in view.skills if view.entry.enabled else ():
-            offered.setdefault(skill_id, []).append(view)
-    for skill_id, by in offered.items():
-        on_card = next((found for view in by if view.card and (found := view.card.skill(skill_id))), None)
-        yield Skill(
-            skill_id=skill_id,
-            name=one_line(on_card.name, 128) if on_card else skill_id,
-            run=proxy,
-            description=one_line(on_card.description, _DESCRIPTION_CHARS) if on_card else "",
-            tags=("routed", *(view.entry.name for view in by)),
-            cost=True,
-            sure=True,
-            public=False,
-        )
+def _principal(owner: str) -> Principal:
+    """The principal whose tasks have this owner."""
+    return ADMIN if owner == OWNER else Principal(owner)
 
 
 def _in_words(error: FleetsimError) -> str:

@@ -29,9 +29,9 @@ from fleetsim.api.bodies import AnswerBody, EmptyBody, RaiseBody, RequestBody, R
 from fleetsim.caller.retry import RETRIED_KINDS, retry_id
 from fleetsim.client.hub_proof import CHALLENGE, prove
 from fleetsim.events.wire import to_wire
+from fleetsim.fleet.skill_search import DIRECTIONS, FOUND_MAX, SkillQuery, find_skills
 from fleetsim.health.fleet_health import WINDOW_MAX, WINDOW_MIN, window_start
 from fleetsim.health.outcome_stats import WINDOW
-from fleetsim.hub.agents import DIRECTIONS, FOUND_MAX, SkillQuery, find_skills
 from fleetsim.hub.answer_page import AnswerPages
 from fleetsim.hub.current import CurrentState, in_turns, open_page
 from fleetsim.hub.endpoints import ENDPOINTS, Who
@@ -89,7 +89,7 @@ class Api:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._ownership = Ownership(hub.tracker, hub.ledger)
+        self._ownership = Ownership(hub.tracker, hub.ledger, hub.fleet)
         self._parts = (
             self,
             CurrentState(hub, self._ownership),
@@ -184,8 +184,9 @@ class Api:
 
     async def agents(self, request: Request) -> Response:
         snapshot = self._hub.snapshot()
-        row = agent_row if principal_of(request).sees_all else shared_agent_row
-        return answer([row(view, snapshot) for view in self._hub.broker.views()])
+        principal = principal_of(request)
+        row = agent_row if principal.sees_all else shared_agent_row
+        return answer([row(view, snapshot) for view in self._hub.fleet.views(principal.caller)])
 
     async def skills(self, request: Request) -> Response:
         """The skills that match the query, the most promising first (docs/reference/api.md, "Finding a skill")."""
@@ -195,7 +196,8 @@ class Api:
                 raise Refusal(400, "BAD_REQUEST", f"{name}: at most {QUERY_CHARS_MAX} characters")
         if given["direction"] not in {"", *DIRECTIONS}:
             raise Refusal(400, "BAD_REQUEST", f"direction: {' or '.join(DIRECTIONS)}")
-        found = find_skills(SkillQuery(**given), self._hub.broker.views(), self._hub.snapshot())
+        views = self._hub.fleet.views(principal_of(request).caller)
+        found = find_skills(SkillQuery(**given), views, self._hub.snapshot())
         return answer(found[: number(request, "limit", FOUND_DEFAULT, FOUND_MAX)])
 
     async def tasks(self, request: Request) -> Response:

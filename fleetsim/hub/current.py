@@ -20,7 +20,7 @@ from starlette.responses import Response
 from fleetsim.api.answer import camel, to_json
 from fleetsim.api.health import HealthSnapshot, HubMember, OutcomeStats
 from fleetsim.api.state import AgentState, CardFacts, FleetFigures, HubState
-from fleetsim.ceremonies.runs import ceremony_facts, run_facts
+from fleetsim.ceremonies.runs import run_facts
 from fleetsim.events.log import KEEP_MAX
 from fleetsim.events.request import Event, Level
 from fleetsim.events.wire import to_wire
@@ -75,7 +75,7 @@ class CurrentState:
 
     def __init__(self, hub: Hub, ownership: Ownership | None = None) -> None:
         self._hub = hub
-        self._ownership = ownership or Ownership(hub.tracker, hub.ledger)
+        self._ownership = ownership or Ownership(hub.tracker, hub.ledger, hub.fleet)
 
     async def state(self, request: Request) -> Response:
         """A page of the state."""
@@ -116,12 +116,8 @@ class CurrentState:
             figures=figures,
             stopping=hub.closing.is_set(),
             storage=snapshot.storage,
-            agents=tuple(self._agents(snapshot, span_s)),
-            ceremonies=tuple(
-                ceremony_facts(row)
-                for row in (hub.scheduler.rows() if hub.scheduler else ())
-                if principal.sees_all or row.ceremony.created_by == principal.agent
-            ),
+            agents=tuple(self._agents(snapshot, span_s, principal)),
+            ceremonies=await self._ownership.ceremonies(principal, hub.scheduler.rows() if hub.scheduler else ()),
             vetoes=vetoes,
             **page,
         )
@@ -178,12 +174,12 @@ class CurrentState:
     async def _seen(self, principal: Principal, events: Sequence[Event]) -> list[Event]:
         return [event for event in events if await self._ownership.may_see(principal, event)]
 
-    def _agents(self, snapshot: HealthSnapshot, span_s: int) -> Iterator[AgentState]:
+    def _agents(self, snapshot: HealthSnapshot, span_s: int, principal: Principal) -> Iterator[AgentState]:
         hub, skills = self._hub, defaultdict[str, dict[str, OutcomeStats]](dict)
         for skill in snapshot.skills:
             skills[skill.agent_name][skill.skill] = OutcomeStats.of(skill)
         health, webhooks = {row.agent_name: row for row in snapshot.agents}, hub.webhooks.states
-        for view in hub.broker.views():
+        for view in hub.fleet.views(principal.caller):
             name = view.entry.name
             row, choice, failed = health[name], view.choice, view.stale_reason
             card = CardFacts(

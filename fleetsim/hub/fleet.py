@@ -16,14 +16,17 @@ from fleetsim.channels.alert_monitor import FleetFacts
 from fleetsim.events.fleet import HealthChanged
 from fleetsim.events.log import EventLog
 from fleetsim.events.request import Level
-from fleetsim.fleet.cards import CardBroker
+from fleetsim.fleet.access import Access, AllowLists, Caller, access_of
+from fleetsim.fleet.cards import AgentView, CardBroker
 from fleetsim.fleet.settings import FleetConfig, FleetSettings
 from fleetsim.health.fleet_health import OUTCOMES_MAX, Condition, FleetHealth, HealthVerdict
 from fleetsim.health.outcome_stats import WINDOW
-from fleetsim.hub.agents import AgentNotes, callback_base, route_of
+from fleetsim.hub.agents import AgentNotes, callback_base, route_of, seen_by
 from fleetsim.ledger import Ledger
+from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.extensions import IDEMPOTENT, declared, hubs_of
-from fleetsim.model.work import SkillRequest
+from fleetsim.model.text import one_line
+from fleetsim.model.work import SkillRequest, skill_hint
 from fleetsim.request.records import AgentRoute, RequestRecord
 from fleetsim.runtime.ports import Clock
 
@@ -58,6 +61,8 @@ class CurrentFleet:
         self._broker = broker
         self._limiter = limiter
         self._verdicts: dict[str, HealthVerdict] = {}
+        self.lists = AllowLists.of(config)
+        """Who may use which agents and skills; None without allow-lists."""
 
     @property
     def settings(self) -> FleetSettings:
@@ -68,12 +73,39 @@ class CurrentFleet:
         """The hub's address for other machines."""
         return self.settings.base_url or self.url
 
+    # ------------------------------------------------------------------ callers
+
+    def access(self, caller: Caller) -> Access | None:
+        """The rights of a caller now; None if it may use everything."""
+        return access_of(self.lists, caller)
+
+    def views(self, caller: Caller) -> tuple[AgentView, ...]:
+        """The agents that exist for a caller, with the skills that it may use."""
+        access, views = self.access(caller), self._broker.views()
+        return views if access is None else tuple([seen for view in views if (seen := seen_by(access, view))])
+
+    def may(self, caller: Caller, agent: str, skill: str) -> bool:
+        """Whether this skill of the agent exists for a caller."""
+        access = self.access(caller)
+        return access is None or access.may(agent, skill)
+
     # ------------------------------------------------------------------ routes
 
     def route(self, agent: str, request: SkillRequest, *, webhooks: bool) -> AgentRoute:
-        """The route for a request, now. ``webhooks``: whether the agent takes our webhooks."""
-        webhooks_at = self.callback_base(agent) if webhooks else None
-        return route_of(self._broker.view(agent), request, webhooks_at=webhooks_at)
+        """The route for a request, now. ``webhooks``: whether the agent takes our webhooks.
+
+        Raises UnknownTarget if the request names no skill, and the caller may use only some of the agent's.
+        """
+        webhooks_at, view = self.callback_base(agent) if webhooks else None, self._broker.view(agent)
+        if self.lists is not None and (access := self.lists.access(Caller.of(request))) is not None:
+            seen = seen_by(access, view)
+            if seen is None:  # a list changed a moment ago
+                raise UnknownTarget(f"unknown agent “{agent}”")
+            view = seen
+            if not (access.may_all(agent) or request.task_id or skill_hint(view.card, request.skill)):
+                hint = f"{agent} has: {', '.join(one_line(skill, 64) for skill in view.skills[:12]) or 'none'}"
+                raise UnknownTarget("the request names no skill, and the agent would choose any", hint=hint)
+        return route_of(view, request, webhooks_at=webhooks_at)
 
     def callback_base(self, agent: str, url: str = "") -> str | None:
         """The address for webhooks of an agent whose work was sent to ``url``; None for polling only."""

@@ -51,6 +51,7 @@ from fleetsim.events.fleet import (
 from fleetsim.events.log import EventLog, publish_outcome
 from fleetsim.events.request import Level, OutcomeDecided, RequestAccepted
 from fleetsim.events.shared import SharedEventLog
+from fleetsim.fleet.access import AllowLists
 from fleetsim.fleet.cards import CardBroker
 from fleetsim.fleet.config import FleetFile
 from fleetsim.fleet.registry import Registry
@@ -441,6 +442,7 @@ class Hub:
 
     def _take_over(self, config: FleetConfig) -> None:
         before, self.fleet.config = self.config, config
+        self._apply_lists()
         for entry in before.agents:
             now = config.agent(entry.name)
             if now is None or (now.url, now.credentials) != (entry.url, entry.credentials):
@@ -468,6 +470,11 @@ class Hub:
         for path, problem in await self.keyring.read(self.agent_keys, self.people, names):
             log.error("%s", problem)
             self.events.publish(ConfigRejected(path=path, error=problem))
+        self._apply_lists()
+
+    def _apply_lists(self) -> None:
+        holders = self.agent_keys.keys if self.agent_keys is not None else ()
+        self.fleet.lists = AllowLists.of(self.config, holders)
 
     def note_action(self, action: str, object: str, **about: Any) -> None:
         """Publish an action for the audit (``ActionTaken``). Without ``by`` and ``role`` the hub's owner did it."""

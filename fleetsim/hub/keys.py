@@ -21,6 +21,7 @@ from pydantic.alias_generators import to_camel
 
 from fleetsim.api.answers import AccessRole
 from fleetsim.caller.webhooks import CallbackTokens
+from fleetsim.fleet.access import Caller
 from fleetsim.fleet.settings import NAME
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.explain import Pattern, combine, explain
@@ -121,6 +122,11 @@ class Principal:
     def named(self, typed: str) -> str:
         """The name on record for an action of this key: with the hub's own key the typed one."""
         return self.account or typed
+
+    @property
+    def caller(self) -> Caller:
+        """The same for allow-lists."""
+        return Caller(self.agent)
 
 
 ADMIN = Principal()

@@ -42,9 +42,10 @@ from fleetsim.api.bodies import (
 )
 from fleetsim.api.part_rows import part_row
 from fleetsim.ceremonies.folder import CeremonyNotFound, CeremonyStore, StoredCeremony
-from fleetsim.ceremonies.runs import ceremony_facts, dry_run, run_facts
+from fleetsim.ceremonies.runs import dry_run, run_facts
 from fleetsim.ceremony.written import CeremonyInvalid
 from fleetsim.events.request import QuestionAnswered
+from fleetsim.fleet.access import Caller
 from fleetsim.health.fleet_health import window_start
 from fleetsim.hub.http import (
     PAGE_MAX,
@@ -293,9 +294,7 @@ class CeremonyApi:
         if request.query_params.get("all") == "true" and not principal.sees_all:
             raise Refusal(401, "UNAUTHORIZED", "Unauthorized", hint="leave all out to see your own ceremonies")
         scheduler = self._hub.scheduler
-        rows = scheduler.rows() if scheduler else ()
-        own = [row for row in rows if principal.sees_all or row.ceremony.created_by == principal.agent]
-        return answer([ceremony_facts(row) for row in own])
+        return answer(await self._ownership.ceremonies(principal, scheduler.rows() if scheduler else ()))
 
     async def ceremony_errors(self, _: Request) -> Response:
         """The problems of rejected ceremony files."""
@@ -313,7 +312,7 @@ class CeremonyApi:
             raise CeremonyInvalid("createdBy", "only the hub's own key may name another owner")
         self._require_channel(values, by)
         acted(request, object=body.id)
-        return self._answer(await self._store().create(values, created_by=by))
+        return await self._answer(await self._store().create(values, created_by=by), principal)
 
     async def update_ceremony(self, request: Request) -> Response:
         """Change only the given keys; null removes a key."""
@@ -322,9 +321,10 @@ class CeremonyApi:
         for key in ("createdBy", "enabled"):
             if changes.get(key, True) is None:  # tools send null for a value that they were not given
                 del changes[key]
-        ceremony_id, owner = request.path_params["id"], principal_of(request).agent
+        ceremony_id, principal = request.path_params["id"], principal_of(request)
+        owner = principal.agent
         self._require_channel(changes, self._store().get(ceremony_id, owner=owner).ceremony.created_by)
-        return self._answer(await self._store().update(ceremony_id, changes, owner=owner))
+        return await self._answer(await self._store().update(ceremony_id, changes, owner=owner), principal)
 
     async def delete_ceremony(self, request: Request) -> Response:
         """Remove a ceremony's file."""
@@ -340,9 +340,10 @@ class CeremonyApi:
         self._require(principal_of(request), ceremony_id)
         if body.dry_run:
             ceremony = self._store().get(ceremony_id).ceremony
-            await self._hub.broker.until_read(ceremony.skill, ceremony.targets)
+            access, resolve = self._hub.fleet.access(Caller.firing(ceremony)), self._hub.registry.resolve
+            await self._hub.broker.until_read(ceremony.skill, ceremony.targets, access)
             acted(request, action="")
-            return answer(dry_run(ceremony, self._hub.registry.resolve))
+            return answer(dry_run(ceremony, lambda skill, targets: resolve(skill, targets, access=access)))
         run_id = await self._hub.require_scheduler().run_now(ceremony_id)
         return answer(StartedRun(run_id=run_id), message=f'Ceremony "{one_line(ceremony_id, 128)}" triggered')
 
@@ -371,9 +372,9 @@ class CeremonyApi:
             raise UnknownTarget("this hub has no ceremonies folder", hint="start it with --ceremonies FOLDER")
         return self._hub.ceremonies
 
-    def _answer(self, stored: StoredCeremony) -> Response:
+    async def _answer(self, stored: StoredCeremony, principal: Principal) -> Response:
         rows = self._hub.require_scheduler().rows()
         row = next((row for row in rows if row.ceremony.ceremony_id == stored.ceremony.ceremony_id), None)
         if row is None:  # the file was removed meanwhile
             raise CeremonyNotFound(f'Ceremony "{stored.ceremony.ceremony_id}" not found')
-        return answer(ceremony_facts(row))
+        return answer((await self._ownership.ceremonies(principal, [row]))[0])

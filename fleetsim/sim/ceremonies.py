@@ -15,6 +15,7 @@ from fleetsim.ceremonies.folder import FolderContents, contents_of
 from fleetsim.ceremonies.runs import agents_of
 from fleetsim.ceremony.file import Ceremony, next_due
 from fleetsim.channels.alerts import AlertSettings
+from fleetsim.fleet.access import Caller
 from fleetsim.fleet.registry import Judge, nearest_of, resolve
 from fleetsim.fleet.settings import FleetSettings
 from fleetsim.health.figures import Expectation
@@ -59,7 +60,7 @@ def problems_of(contents: FolderContents, say: Judge) -> tuple[str, ...]:
         for ceremony in contents.ceremonies.values()
         if ceremony.enabled
         for target in ceremony.targets
-        if (doubt := say(ceremony.skill, target))
+        if (doubt := say(ceremony.skill, target, Caller.firing(ceremony)))
     ]
     return (*files, *doubts)
 

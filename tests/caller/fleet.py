@@ -22,6 +22,7 @@ from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.client import AgentClient
 from fleetsim.events.log import EventLog
 from fleetsim.events.request import Event
+from fleetsim.fleet.access import Access, AllowLists
 from fleetsim.fleet.settings import AgentEntry
 from fleetsim.ledger import Ledger
 from fleetsim.ledger.sqlite import open_ledger
@@ -40,10 +41,10 @@ HUB = "http://hub.example:8080"
 class CardsRead:
     """The cards of a fleet, all of them read."""
 
-    def reading(self, skill: str | None, targets: Sequence[str]) -> bool:
+    def reading(self, skill: str | None, targets: Sequence[str], access: Access | None) -> bool:
         return False
 
-    async def until_read(self, skill: str | None, targets: Sequence[str]) -> None:
+    async def until_read(self, skill: str | None, targets: Sequence[str], access: Access | None) -> None:
         return
 
 
@@ -167,6 +168,7 @@ class FixedFleet:
     find_route: Callable[[str, SkillRequest], AgentRoute] | None = None
     hub_url: str | None = None
     hubs: tuple[str, ...] = ()
+    lists: AllowLists | None = None
 
     def offers(self) -> Mapping[str, Collection[str]]:
         return self.skills
@@ -180,7 +182,9 @@ class FixedFleet:
     def weights(self) -> Mapping[str, float]:
         return {}
 
-    def resolve(self, skill: str | None, targets: tuple[str, ...], avoid: Collection[str]) -> tuple[str, ...]:
+    def resolve(
+        self, skill: str | None, targets: tuple[str, ...], avoid: Collection[str], access: Access | None
+    ) -> tuple[str, ...]:
         return targets
 
     def route(self, agent: str, request: SkillRequest, *, webhooks: bool) -> AgentRoute:

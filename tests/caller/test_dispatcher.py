@@ -79,6 +79,7 @@ class Door:
     ways: dict[str, AgentRoute] = field(default_factory=dict)
     agents: tuple[str, ...] | None = None
     cooldowns_s: Mapping[str, float] | None = None
+    lists: None = None
 
     def __post_init__(self) -> None:
         f = self.f
@@ -95,7 +96,7 @@ class Door:
             cooldowns_s=self.cooldowns_s,
         )
 
-    def resolve(self, skill: str | None, targets: tuple[str, ...], _: object) -> tuple[str, ...]:
+    def resolve(self, skill: str | None, targets: tuple[str, ...], *_: object) -> tuple[str, ...]:
         if "nobody" in targets:
             raise UnknownTarget("unknown agent “nobody”")
         return targets if self.agents is None else self.agents

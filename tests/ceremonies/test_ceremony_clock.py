@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +13,7 @@ from fleetsim.ceremonies.runs import ERROR_MAX, Alarm, verdict
 from fleetsim.ceremonies.scheduler import CeremonyBusy
 from fleetsim.events.request import Event, Level
 from fleetsim.events.wire import payload
+from fleetsim.fleet.access import Access, Caller
 from fleetsim.fleet.registry import Judge
 from fleetsim.ledger import RunRecord, RunStatus
 from fleetsim.model.errors import NotAccepting
@@ -107,14 +108,19 @@ class SameFleet:
         self.judged: list[str] = []
         self._judge: Judge = self._note
 
-    def _note(self, skill: str, target: str) -> str:
+    def _note(self, skill: str, target: str, caller: Caller, /) -> str:
         self.judged.append(target)
         return ""
 
     def judge(self) -> Judge:
         return self._judge
 
-    def resolve(self, skill: str, targets: Sequence[str]) -> tuple[str, ...]:
+    def access(self, caller: Caller) -> None:
+        return None
+
+    def resolve(
+        self, skill: str, targets: Sequence[str], avoid: Collection[str], access: Access | None
+    ) -> tuple[str, ...]:
         return tuple(targets)
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from fleetsim.ceremonies.runs import run_facts, verdict
 from fleetsim.ceremonies.scheduler import CeremonyBusy
+from fleetsim.fleet.access import Access
 from fleetsim.ledger import RunStatus
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.work import Outcome, OutcomeKind
@@ -551,10 +552,10 @@ class CardsComing:
     def __init__(self, *agents: str) -> None:
         self.agents = set(agents)
 
-    def reading(self, skill: str | None, targets: Sequence[str]) -> bool:
+    def reading(self, skill: str | None, targets: Sequence[str], access: Access | None) -> bool:
         return bool(self.agents & set(targets))
 
-    async def until_read(self, skill: str | None, targets: Sequence[str]) -> None:
+    async def until_read(self, skill: str | None, targets: Sequence[str], access: Access | None) -> None:
         raise AssertionError("what falls due is looked at again")
 
 

@@ -105,6 +105,17 @@ def test_files_are_checked_without_a_hub(shell: Shell) -> None:
     assert shell.run("ceremony", "validate", "ceremonies/none.yaml").returncode == 2
 
 
+def test_a_target_off_the_allow_list_is_a_fault_of_the_file(shell: Shell) -> None:
+    shell.write("agents.yaml", AGENTS + "ceremonies: {tick: {may: [{agent: quinn, skills: [audit]}]}}\n")
+    for skill, code in (("audit", 0), ("report", 2)):
+        shell.write("ceremonies/a.yaml", f'id: tick\nname: T\nschedule: "@daily"\nskill: {skill}\ntargets: [quinn]\n')
+        for arguments in ((), ("ceremonies/a.yaml",)):
+            checked = shell.run("ceremony", "validate", *arguments)
+            assert (checked.returncode, "may not use" in checked.stdout) == (code, code == 2)
+        dry = shell.run("ceremony", "run", "tick", "--dry-run")
+        assert (dry.returncode, "may not use" in dry.stderr) == ((0, False) if code == 0 else (6, True))
+
+
 def test_a_dry_run_names_the_agents_and_the_request(shell: Shell) -> None:
     more = "prompt: say what is new\n"
     shell.write("ceremonies/a.yaml", f'id: a\nname: T\nschedule: "@daily"\nskill: report\ntargets: [all]\n{more}')

@@ -66,6 +66,22 @@ async def test_a_skill_of_several_agents_is_one_warning(shell: Shell) -> None:
     assert all("a, b" in found["text"] for found in checks["skills"])
 
 
+async def test_a_list_that_names_nothing_known_is_a_warning(shell: Shell) -> None:
+    async with reference_agent("scout").serving() as url:
+        lists = "keys: {nobody: {may: [{agent: a, skills: [echo, ecko]}, {agent: all, skills: [ecko]}]}}\n"
+        agents = f"agents:\n  - {{name: a, url: '{url}'}}\n{lists}ceremonies: {{none: {{may: []}}}}\n"
+        (shell.home / "agents.yaml").write_text(agents)
+        code, checks = await asyncio.to_thread(examined, shell)
+    assert code == 0
+    assert [found["text"].split(" ")[1] for found in checks["allow-lists"]] == [
+        "nobody:",
+        "none:",
+        "nobody:",
+        "nobody:",
+    ]
+    assert sum("'ecko'" in found["text"] for found in checks["allow-lists"]) == 2
+
+
 def _nothing(shell: Shell) -> None:
     """A folder without a fleet."""
 

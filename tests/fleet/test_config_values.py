@@ -281,6 +281,7 @@ def test_added_removed_changed_stopped_and_resumed_agents_are_distinguished() ->
 
 
 OTHER: dict[str, Any] = {
+    "deny_by_default": True,
     "poll_interval_s": 1.0,
     "card_refresh_s": 1.0,
     "task_limit_s": 1.0,

@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from fleetsim.fleet.access import OWNER
 from fleetsim.fleet.registry import Registry, judge, resolve
 from fleetsim.model.errors import UnknownTarget
 from tests.caller.fleet import FixedFleet
@@ -143,10 +144,10 @@ def test_a_request_with_targets_and_a_skill_goes_only_to_these_targets() -> None
 )
 def test_a_judge_gives_the_reason_for_which_a_request_would_be_refused(skill: str, target: str, says: str) -> None:
     say = judge(offers=OFFERS, disabled={"sid": "not enabled in agents.yaml"})
-    assert say(skill, target) == says
+    assert say(skill, target, OWNER) == says
 
 
 def test_skills_of_an_unread_card_are_not_doubted() -> None:
     say = judge(offers=OFFERS, unread={"frank"})
-    assert (say("sing", "frank"), say("sing", "all")) == ("", "")
-    assert say("sing", "ava") != ""
+    assert (say("sing", "frank", OWNER), say("sing", "all", OWNER)) == ("", "")
+    assert say("sing", "ava", OWNER) != ""

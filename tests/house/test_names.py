@@ -13,11 +13,11 @@ from tests.house.tree import TOP, parsed, shown, sources
 pytestmark = pytest.mark.slow
 
 WORDS = """
-    account actor address alarm app authenticator axis base batch behaviour body booking box breaker bucket buckets
-    builder capabilities cause change changes choice chunks claim claims class client clients clock clocks column
-    condition config contents controls counters credential cron database deadline decision delivery delta destination
-    detail dialer dir document estimates editor ending endpoint engine entry epoch exchange exit extras facts failure
-    feed finder fold follower form formatter frame grid group guard gutter health hint identity
+    access account actor address alarm app authenticator axis base batch behaviour body booking box breaker bucket
+    buckets builder capabilities cause change changes choice chunks claim claims class client clients clock clocks
+    column condition config contents controls counters credential cron database deadline decision delivery delta
+    destination detail dialer dir document estimates editor ending endpoint engine entry epoch exchange exit extras
+    facts failure feed finder fold follower form formatter frame grid group guard gutter health hint identity
     driver host interface internals job journal keys label labels layout lifespan
     limiter limits line link listener lock look
     mark marks member meter metrics migration mode monitor mount move note notes notice

@@ -9,8 +9,8 @@ import pytest
 from fleetsim.api.answers import FoundSkill
 from fleetsim.fleet.cards import AgentView
 from fleetsim.fleet.settings import AgentEntry
+from fleetsim.fleet.skill_search import SkillQuery, expected_success, find_skills
 from fleetsim.health.fleet_health import Condition
-from fleetsim.hub.agents import SkillQuery, expected_success, find_skills
 from fleetsim.model.card import AgentCard, AgentExtension, AgentSkill, Capabilities
 from fleetsim.model.extensions import EFFECT_DOMAIN
 from tests.health.test_health import NOW, folded, outcome

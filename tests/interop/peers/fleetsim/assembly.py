@@ -19,6 +19,7 @@ from fleetsim.caller.tracker import Tracker
 from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.client import AgentClient, Credential
 from fleetsim.events.log import EventLog
+from fleetsim.fleet.access import Access, AllowLists
 from fleetsim.fleet.cards import CardBroker
 from fleetsim.fleet.settings import AgentEntry, FleetConfig
 from fleetsim.ledger.sqlite import open_ledger
@@ -54,8 +55,11 @@ class Place:
     broker: CardBroker
     ways: Ways
     base: str
+    lists: AllowLists | None = None
 
-    def resolve(self, skill: str | None, targets: tuple[str, ...], avoid: Collection[str]) -> tuple[str, ...]:
+    def resolve(
+        self, skill: str | None, targets: tuple[str, ...], avoid: Collection[str], access: Access | None
+    ) -> tuple[str, ...]:
         return targets
 
     def route(self, agent: str, request: SkillRequest, *, webhooks: bool) -> AgentRoute:
