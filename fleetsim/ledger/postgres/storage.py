@@ -520,7 +520,10 @@ def refused(place: Place, error: BaseException) -> ConfigError:
         case asyncpg.InvalidCatalogNameError():
             why, hint = "the database does not exist", "create it: createdb NAME"
         case asyncpg.InsufficientPrivilegeError():
-            why, hint = f"the user may not create or use the schema: {error}", "GRANT CREATE ON DATABASE … TO …"
+            why = f"the user may not create or use the schema: {error}"
+            hint = (
+                "start a hub once as the owner of the database, then grant this user its tables; or GRANT CREATE to it"
+            )
         case asyncpg.InvalidSQLStatementNameError() | asyncpg.DuplicatePreparedStatementError():
             why = "a pooler in transaction mode gives each transaction another session"
             hint = "set the pooler to session mode (pool_mode = session), or name PostgreSQL's own address"
