@@ -16,10 +16,10 @@ from fleetsim.model.call import CancelTask, GetExtendedCard, GetTask, ListTasks,
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import TaskNotFound
 from fleetsim.model.task import TaskState
-from fleetsim.testbed.faults import Match, Stall
 from tests.hub.local_hub import AGENTS, KEY, LocalHub, local_hub, worker
 from tests.hub.test_a2a import begun, client, message, until
 from tests.hub.test_agent_keys import AVA, ENV
+from tests.hub.test_first_cards import SlowCards
 from tests.hub.test_ownership import ask, told
 from tests.hub.test_reload import SOON_S, edit, fleet
 from tests.hub.test_reload import entry as entry_of
@@ -179,9 +179,7 @@ async def test_a_request_without_a_skill_does_not_let_the_agent_choose_one_off_t
 
 
 async def test_no_wait_for_a_card_shows_that_an_agent_exists() -> None:
-    async with local_hub(worker(), agents_yaml=FLEET + LIST, agent_keys=ENV) as t:
-        t.network.mount("http://mel.example:8000", mel().app())
-        t.network.fault(Stall(), Match(origin="http://mel.example:8000"))
+    async with local_hub(worker(), mel(), agents_yaml=FLEET + LIST, agent_keys=ENV, door=SlowCards(0, 8)) as t:
         for body in ({"targets": ["mel"]}, {"targets": ["sid"]}, {"skill": "secret", "targets": []}):
             began = t.runtime.clock.monotonic()
             assert (await ask(t, AVA, **body))[0] == 404
@@ -200,6 +198,8 @@ async def test_a_list_that_becomes_shorter_hides_earlier_work_at_every_door() ->
         assert (await http(t, "/api/ceremonies/a.b/run", {})).startswith("200")
         await asyncio.sleep(5)
         assert "mel knows" in await http(t, f"/api/tasks/{cid}")
+        ((child,),) = [run.children for run in await t.ledger.runs("a.b")]
+        assert child in await http(t, "/api/ceremonies")
         remote = (await t.ledger.outcome(cid)).task_id  # type: ignore[union-attr]
         await edit(t, FLEET + LIST)
         await asyncio.sleep(SOON_S)
@@ -220,7 +220,7 @@ async def test_a_list_that_becomes_shorter_hides_earlier_work_at_every_door() ->
         state = await http(t, "/api/state")
         events = json.dumps(await told(t, AVA, 1_000))
         rows = await http(t, "/api/ceremonies") + await http(t, "/api/ceremonies/a.b/runs")
-        assert not re.search(rf"mel\b|{cid}|mel knows", state + events + rows)
+        assert not re.search(rf"mel\b|{cid}|{child}|mel knows", state + events + rows)
         assert "mel knows" in await http(t, f"/api/tasks/{cid}", key=KEY)
 
 
