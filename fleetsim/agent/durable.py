@@ -28,6 +28,7 @@ from fleetsim.model.call import GetTask, Operation, PushConfig
 from fleetsim.model.errors import ConfigError, TaskNotFound, WireError
 from fleetsim.model.limits import ROW_BYTES_MAX
 from fleetsim.model.task import Task
+from fleetsim.model.text import one_line
 from fleetsim.runtime import failpoints
 from fleetsim.wire.dialect import dialect
 from fleetsim.wire.json import dump, parse_untrusted
@@ -49,6 +50,8 @@ CREATE TABLE IF NOT EXISTS tasks (
 
 class StateUnwritable(AtCapacity):
     """The state could not be written to disk. It is written again later; until then the agent takes no new work."""
+
+    http_status = 503
 
 
 class TaskStorage(Protocol):
@@ -135,7 +138,7 @@ class TaskWriter(ABC):
             return
         error = await asyncio.shield(batch.done)
         if error is not None:
-            raise StateUnwritable("the agent cannot keep its state now") from error
+            raise StateUnwritable(f"the agent cannot keep its state now ({one_line(str(error), 200)})") from error
 
     def _begin_write(self) -> None:
         batch, self._next = self._next, _Batch({})

@@ -19,7 +19,14 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from fleetsim.agent.card_signer import CardSigner
-from fleetsim.agent.guard import RequestGuard, error_response, json_response, problem_of, retry_after
+from fleetsim.agent.guard import (
+    RETRY_AFTER_S,
+    RequestGuard,
+    busy_status,
+    error_response,
+    json_response,
+    problem_of,
+)
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.operations import CallerContext, Operations, Reply
 from fleetsim.agent.settings import AgentSettings
@@ -198,8 +205,9 @@ class HttpJsonEndpoint:
         except Exception:
             log.exception("%s %s failed", request.method, request.url.path)
             problem = InternalError()
-        headers = {**retry_after(problem), **headers}
-        status = status or (429 if headers else rest.status_of(problem, spoken))
+        if (busy := busy_status(problem)) is not None:
+            headers = {"retry-after": str(RETRY_AFTER_S), **headers}
+        status = status or busy or (429 if headers else rest.status_of(problem, spoken))
         body = rest.error(problem, spoken, status)
         if alias:
             body, status = {"error": body}, status if status not in _ALIAS_400 else 400

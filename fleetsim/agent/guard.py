@@ -107,10 +107,9 @@ def json_response(
     return PacedResponse(dump(value), status, {**always, **(headers or {})}, media_type=media_type)
 
 
-def retry_after(problem: RpcError) -> Mapping[str, str]:
-    """The headers of a reply for a full agent, which has HTTP status 429; empty for other errors."""
-    full = isinstance(problem, AtCapacity) and problem.wire_code == AtCapacity.code
-    return {"retry-after": str(RETRY_AFTER_S)} if full else {}
+def busy_status(problem: RpcError) -> int | None:
+    """The HTTP status of a reply to try again later: 429, or 503 if the state cannot be written; else None."""
+    return problem.http_status if isinstance(problem, AtCapacity) and problem.wire_code == AtCapacity.code else None
 
 
 def error_response(
@@ -121,10 +120,10 @@ def error_response(
     status: int | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """A JSON-RPC error. HTTP 200 as JSON-RPC has it, but 429 with Retry-After for a full agent."""
-    more = retry_after(problem)
-    code = status or (429 if more else 200)
-    return json_response(jsonrpc.error(request_id, problem, dialect), status=code, headers={**more, **(headers or {})})
+    """A JSON-RPC error. HTTP 200 as JSON-RPC has it, but ``busy_status`` with Retry-After."""
+    busy = busy_status(problem)
+    more = {**({"retry-after": str(RETRY_AFTER_S)} if busy else {}), **(headers or {})}
+    return json_response(jsonrpc.error(request_id, problem, dialect), status=status or busy or 200, headers=more)
 
 
 def problem_of(refusal: Refusal) -> RpcError:

@@ -10,9 +10,10 @@ from fleetsim.runtime.limits import ServerLimits
 
 
 class AtCapacity(RpcError):
-    """The agent holds as many tasks or streams as it may; try later. HTTP carries it as 429."""
+    """The agent holds as many tasks or streams as it may; try later. HTTP carries it as ``http_status``."""
 
     code, title = -32000, "The agent is at its limit"
+    http_status = 429
 
 
 class OutputLimit(LimitReached):

@@ -440,6 +440,11 @@ class Retention:
         return self._open.get(key) or self._finished.get(key)
 
     @property
+    def ended_chars(self) -> int:
+        """The characters of the texts, files and data of finished tasks, which they keep in memory."""
+        return sum(entry.results.chars + entry.history_chars for entry in self._finished.values())
+
+    @property
     def open_keys(self) -> tuple[TaskKey, ...]:
         """The tasks that are not finished, oldest first."""
         return tuple(self._open)

@@ -198,6 +198,11 @@ class HubAgent:
 
     # ------------------------------------------------------------------ life
 
+    @property
+    def ended_chars(self) -> int:
+        """The characters that ended tasks keep in memory."""
+        return self._engine.store.retention.ended_chars if self._engine.started else 0
+
     async def __aenter__(self) -> HubAgent:
         if self._engine.settings.state is not None:
             await self._engine.start()

@@ -296,10 +296,10 @@ async def test_a_file_that_cannot_be_written_stops_new_work_until_it_can(tmp_pat
         await asyncio.sleep(0.1)
         with at("agent.before_write", full):
             answer = await env.raw("POST", "/a2a", env.envelope("message/send", sent("x", skill="echo", messageId="2")))
-            assert answer.status == 429
+            assert answer.status == 503
             assert json.loads(answer.body)["error"]["code"] == -32000
             count = len(env.engine.store)
-            assert (await env.raw("POST", "/a2a", env.envelope("message/send", sent("x", messageId="3")))).status == 429
+            assert (await env.raw("POST", "/a2a", env.envelope("message/send", sent("x", messageId="3")))).status == 503
             assert len(env.engine.store) == count
         await env.call("message/send", sent("x", skill="echo", messageId="4"))
 
@@ -335,7 +335,7 @@ async def test_a_task_with_a_failed_first_write_is_gone_and_its_skill_never_ran(
             else:
                 method = how if "/" in how else "message/send"
                 answer = await env.raw("POST", "/a2a", env.envelope(method, params))
-                assert answer.status == (200 if how == "message/stream" else 429), "a stream says it in its one event"
+                assert answer.status == (200 if how == "message/stream" else 503), "a stream says it in its one event"
                 assert b"cannot keep its state" in answer.body
             await asyncio.sleep(0.2)
             assert ran == ["first"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import socket
 from collections.abc import Iterable
@@ -272,6 +273,24 @@ async def test_the_reference_names_exactly_the_scraped_metrics() -> None:
         told = {metric.name: metric.type for metric in MetricsEndpoint(t.hub).collect()}
     suffixed = {f"{name}_total" if kind == "counter" else name: kind for name, kind in told.items()}
     assert suffixed == named
+
+
+async def test_the_memory_of_ended_a2a_tasks_is_reported_until_they_are_forgotten() -> None:
+    async with local_hub(worker()) as t:
+        await asyncio.sleep(1)
+        message = {
+            "kind": "message",
+            "messageId": "m",
+            "role": "user",
+            "parts": [{"kind": "text", "text": "x" * 5_000}],
+        }
+        params = {"message": message, "metadata": {"skillHint": "echo"}, "configuration": {"blocking": False}}
+        call = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": params}
+        await t.http("POST", "/a2a", json.dumps(call).encode())
+        await asyncio.sleep(10)
+        assert 10_000 <= (await scraped(t))["fleetsim_a2a_ended_bytes", ()] < 11_000, "the message and its echo"
+        await asyncio.sleep(3_700)
+        assert (await scraped(t))["fleetsim_a2a_ended_bytes", ()] == 0
 
 
 async def test_the_lag_of_the_slowest_reader_is_reported() -> None:
