@@ -33,9 +33,10 @@ from fleetsim.fleet.skill_search import DIRECTIONS, FOUND_MAX, SkillQuery, find_
 from fleetsim.health.fleet_health import WINDOW_MAX, WINDOW_MIN, window_start
 from fleetsim.health.outcome_stats import WINDOW
 from fleetsim.hub.answer_page import AnswerPages
-from fleetsim.hub.current import CurrentState, in_turns, open_page
+from fleetsim.hub.current import CurrentState, open_page
 from fleetsim.hub.endpoints import ENDPOINTS, Who
 from fleetsim.hub.http import (
+    PAGE_CHARS_MAX,
     PAGE_MAX,
     WAIT_S_MAX,
     ApiGuard,
@@ -204,12 +205,12 @@ class Api:
         """A page of the open requests, and the newest outcomes of the last day; texts are excerpts."""
         hub, limit, after = self._hub, number(request, "limit", 50, PAGE_MAX), request.query_params.get("after")
         since = window_start(hub.runtime.clock.now())
-        ended = await hub.ledger.outcomes(since=since, limit=max(1, limit)) if limit else ()
+        ended = await hub.ledger.outcomes(since=since, limit=limit, chars_max=EXCERPT_CHARS_MAX)
         recent = tuple(outcome_row(outcome, chars_max=EXCERPT_CHARS_MAX) for outcome in reversed(ended))
-        tracks, following = await open_page(hub, after)
-        flying = [track_row(track, chars_max=EXCERPT_CHARS_MAX) async for track in in_turns(tracks)]
+        rows, following = await open_page(hub, after)
+        flying = tuple(row for _, row in rows)
         total = await hub.tracker.count_open()
-        return answer(TaskPage(open=tuple(flying), open_total=total, next=following, recent=recent))
+        return answer(TaskPage(open=flying, open_total=total, next=following, recent=recent))
 
     async def task(self, request: Request) -> Response:
         """One request; with ``?wait=SECONDS`` after its outcome or question, or after that time."""
@@ -240,7 +241,7 @@ class Api:
         if wrong := [kind for kind in kinds if kind not in RETRIED_KINDS]:
             raise Refusal(400, "BAD_REQUEST", f"kind: {one_line(wrong[0], 64)} is none of {', '.join(RETRIED_KINDS)}")
         since = _since(request, hub.runtime.clock.now())
-        ended = await hub.ledger.outcomes(since=since, limit=RETRIES_MAX, kinds=kinds)
+        ended = await hub.ledger.outcomes(since=since, limit=RETRIES_MAX, kinds=kinds, chars_max=EXCERPT_CHARS_MAX)
         wanted = {name: query[name] for name in ("agent", "skill") if name in query}
         chosen = (one for one in ended if all(getattr(one, name) == value for name, value in wanted.items()))
         preview = await hub.dispatcher.preview_retries(chosen)
@@ -274,7 +275,8 @@ class Api:
         after = number(request, "after", 0, 2**53)
         limit = number(request, "limit", 200, PAGE_MAX)
         await self._hub.events.settle()
-        return answer([to_wire(event) for event in await self._hub.ledger.events(after_seq=after, limit=limit)])
+        page = await self._hub.ledger.events(after_seq=after, limit=limit, chars_max=PAGE_CHARS_MAX)
+        return answer([to_wire(event) for event in page])
 
     async def audit(self, request: Request) -> Response:
         """Who did what, the newest first, up to the moment of the call."""
@@ -431,8 +433,6 @@ class MetricsEndpoint:
         yield CounterMetricFamily(
             "fleetsim_events_dropped", "Events that a slow reader did not get.", self._hub.events.dropped
         )
-        ended = "Memory of ended tasks of /a2a, as the characters of their texts, files and data."
-        yield GaugeMetricFamily("fleetsim_a2a_ended_bytes", ended, self._hub.a2a.ended_chars)
         unread = "Recorded events that the slowest reader has not read yet."
         yield GaugeMetricFamily("fleetsim_events_unread", unread, self._hub.events.unread)
         build = GaugeMetricFamily("fleetsim_build_info", "The version that runs.", labels=["version"])

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec import structs
@@ -18,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fleetsim.api.answer import camel, to_json
+from fleetsim.api.answers import OpenRequest
 from fleetsim.api.health import HealthSnapshot, HubMember, OutcomeStats
 from fleetsim.api.state import AgentState, CardFacts, FleetFigures, HubState
 from fleetsim.ceremonies.runs import run_facts
@@ -27,7 +29,7 @@ from fleetsim.events.wire import to_wire
 from fleetsim.health.fleet_health import window_start
 from fleetsim.health.trend import span_for
 from fleetsim.health.webhooks import PushState
-from fleetsim.hub.http import PAGE_MAX, number, principal_of
+from fleetsim.hub.http import PAGE_CHARS_MAX, PAGE_MAX, number, principal_of
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import ADMIN, Principal
 from fleetsim.hub.ownership import Ownership
@@ -62,12 +64,25 @@ RUNS_MAX = 1_000
 ERRORS_WINDOW = timedelta(minutes=5)
 
 
-async def open_page(hub: Hub, after: str | None) -> tuple[list[Track], str | None]:
-    """A page of the open requests after a request, and the id that the next page begins after. Raises UnknownTarget."""
+async def open_page(
+    hub: Hub, after: str | None, sees: Callable[[str], Awaitable[bool]] | None = None
+) -> tuple[list[tuple[Track, OpenRequest]], str | None]:
+    """The open requests after a request that a caller ``sees``, and the id that the next page begins after: at most
+    ``PAGE_MAX``, with ``PAGE_CHARS_MAX`` characters of their texts. Raises UnknownTarget.
+    """
     ids = await hub.ledger.open_ids(after=after, limit=PAGE_MAX + 1)
     if ids is None:
         raise UnknownTarget(f"no request “{one_line(after or '', 64)}” is known")
-    return await hub.tracker.find_tracks(ids[:PAGE_MAX]), ids[PAGE_MAX - 1] if len(ids) > PAGE_MAX else None
+    page: list[tuple[Track, OpenRequest]] = []
+    chars = 0
+    async for track in in_turns(await hub.tracker.find_tracks(ids[:PAGE_MAX])):
+        if chars > PAGE_CHARS_MAX:
+            return page, page[-1][1].correlation_id
+        if sees is None or await sees(track.record.request.correlation_id):
+            row = track_row(track, chars_max=EXCERPT_CHARS_MAX)
+            chars += len(row.prompt) + len(row.text)
+            page.append((track, row))
+    return page, ids[PAGE_MAX - 1] if len(ids) > PAGE_MAX else None
 
 
 class CurrentState:
@@ -94,7 +109,9 @@ class CurrentState:
         if after is not None:
             return HubState(seq=seq, at=hub.runtime.clock.now(), **page)
         if limit:
-            told = await self._seen(principal, await hub.ledger.events(after_seq=seq - EVENTS_MAX, limit=EVENTS_MAX))
+            after_seq = seq - EVENTS_MAX
+            newest = await hub.ledger.events(after_seq=after_seq, limit=EVENTS_MAX, chars_max=PAGE_CHARS_MAX)
+            told = await self._seen(principal, newest)
             page["events"] = tuple([to_wire(event) async for event in in_turns(told)])
             runs = await hub.ledger.runs(limit=RUNS_MAX)
             page["runs"] = tuple([run_facts(run) for run in runs if await self._ownership.owns_run(principal, run)])
@@ -151,21 +168,20 @@ class CurrentState:
     async def _requests(self, principal: Principal, after: str | None) -> dict[str, Any]:
         """A page of the open requests with their questions; the first page also has the newest outcomes."""
         hub, flying, questions = self._hub, [], []
-        tracks, following = await open_page(hub, after)
-        async for track in in_turns(tracks):
-            if principal.sees_all or await self._ownership.owns(principal, track.record.request.correlation_id):
-                row = track_row(track, chars_max=EXCERPT_CHARS_MAX)
-                flying.append(structs.replace(row, seq=hub.events.last_seq))
-                if track.question is not None:
-                    questions.append(question_row(track.question, chars_max=EXCERPT_CHARS_MAX))
+        sees = None if principal.sees_all else partial(self._ownership.owns, principal)
+        rows, following = await open_page(hub, after, sees)
+        for track, row in rows:
+            flying.append(structs.replace(row, seq=hub.events.last_seq))
+            if track.question is not None:
+                questions.append(question_row(track.question, chars_max=EXCERPT_CHARS_MAX))
         page: dict[str, Any] = {"open": tuple(flying), "questions": tuple(questions), "next": following}
         if after is None:
             since = window_start(hub.runtime.clock.now())
-            ended = in_turns((await hub.ledger.outcomes(since=since, limit=RECENT_MAX))[::-1])
+            newest = await hub.ledger.outcomes(since=since, limit=RECENT_MAX, chars_max=EXCERPT_CHARS_MAX)
             page["recent"] = tuple(
                 [
                     outcome_row(outcome, chars_max=EXCERPT_CHARS_MAX)
-                    async for outcome in ended
+                    async for outcome in in_turns(newest[::-1])
                     if principal.sees_all or await self._ownership.owns(principal, outcome.correlation_id)
                 ]
             )

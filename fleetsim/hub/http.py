@@ -47,7 +47,7 @@ from fleetsim.model.errors import (
     UnknownTarget,
     WireError,
 )
-from fleetsim.model.limits import WIRE_BYTES_MAX
+from fleetsim.model.limits import MIB, WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.address import LOOPBACK_NAMES
 from fleetsim.runtime.inbound import (
@@ -64,7 +64,9 @@ from fleetsim.wire.json import dump, parse_untrusted
 
 BODY_BYTES_MAX = WIRE_BYTES_MAX
 BODY_S = 10.0
-PAGE_MAX = 1_000
+PAGE_MAX, PAGE_CHARS_MAX = 1_000, 2 * MIB
+"""Rows of a page, and the characters of their texts after which it ends."""
+
 _bodies = BodyReader(bytes_max=BODY_BYTES_MAX, seconds=BODY_S)
 
 _PRINCIPAL, _ACTED = "fleetsim.principal", "fleetsim.acted"

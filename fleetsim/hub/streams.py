@@ -15,7 +15,7 @@ from fleetsim.events.fleet import HubStopping
 from fleetsim.events.log import KEEP_MAX, EventLog
 from fleetsim.events.request import Event
 from fleetsim.events.wire import to_wire
-from fleetsim.hub.http import number, principal_of
+from fleetsim.hub.http import PAGE_CHARS_MAX, number, principal_of
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.ownership import Ownership
 from fleetsim.ledger import SharedLedger
@@ -127,7 +127,7 @@ class EventStreams:
         recent = self._hub.events.recent(limit=KEEP_MAX)
         first = recent[0].seq if recent else self._hub.events.last_seq + 1
         while after < first - 1:
-            page = await self._hub.ledger.events(after_seq=after, limit=BATCH_MAX)
+            page = await self._hub.ledger.events(after_seq=after, limit=BATCH_MAX, chars_max=PAGE_CHARS_MAX)
             older = tuple(event for event in page if event.seq < first)
             if not older:
                 return

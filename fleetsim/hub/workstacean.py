@@ -115,7 +115,7 @@ class WorkstaceanApi:
         """The newest outcomes, and the counts of the last day's, of at most 10,000."""
         limit = number(request, "limit", RECENT_MAX, RECENT_MAX)
         since = window_start(self._hub.runtime.clock.now())
-        outcomes = await self._hub.ledger.outcomes(since=since, limit=COUNTED_MAX)
+        outcomes = await self._hub.ledger.outcomes(since=since, limit=COUNTED_MAX, chars_max=EXCERPT_CHARS_MAX)
         success = sum(outcome.success for outcome in outcomes)
         timeout = sum(outcome.kind is OutcomeKind.EXPIRED for outcome in outcomes)
         failure, total = len(outcomes) - success - timeout, len(outcomes)

@@ -25,6 +25,7 @@ from fleetsim.ledger.records import (
     TakenOver,
     TaskRow,
 )
+from fleetsim.model.limits import TEXT_CHARS_MAX
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
 from fleetsim.request.limits import Booking, LimitUse, PeriodKey
 from fleetsim.request.records import QuestionRecord, QuestionState, RequestRecord
@@ -198,11 +199,17 @@ class Ledger(Protocol):
         """A request's outcome, if it has one."""
 
     async def outcomes(
-        self, *, since: datetime, limit: int = 100_000, kinds: Collection[str] = tuple(OutcomeKind)
+        self,
+        *,
+        since: datetime,
+        limit: int = 100_000,
+        kinds: Collection[str] = tuple(OutcomeKind),
+        chars_max: int = TEXT_CHARS_MAX,
     ) -> tuple[Outcome, ...]:
         """The newest ``limit`` outcomes of these kinds that ended at or after ``since``, oldest first.
 
-        Their files and data come without content, which ``outcome`` gives: a day of it may not fit in memory.
+        Their texts have at most ``chars_max`` characters, and their files and data come without content, which
+        ``outcome`` gives: a day of it may not fit in memory.
         """
 
     def outcome_facts(self, *, since: datetime, page: int = 5_000) -> AsyncIterator[tuple[OutcomeFacts, ...]]:
@@ -249,8 +256,10 @@ class Ledger(Protocol):
     async def limit_uses(self, now: datetime) -> dict[PeriodKey, LimitUse]:
         """The periods of limits that end after ``now`` and have a booking."""
 
-    async def events(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
-        """Journal rows after ``after_seq``, oldest first."""
+    async def events(
+        self, *, after_seq: int = 0, limit: int = 1_000, chars_max: int | None = None
+    ) -> tuple[Event, ...]:
+        """Journal rows after ``after_seq``, oldest first, until they have ``chars_max`` characters."""
 
     async def actions(self, *, since: datetime, before_seq: int, limit: int = 1_000) -> tuple[Event, ...]:
         """Actions of people at or after ``since`` with a number below ``before_seq``: the newest ``limit`` of them.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -14,9 +14,12 @@ from fleetsim.ledger.bodies import ACTIONS
 from fleetsim.ledger.interface import Ledger, LedgerLimits, StorageListener
 from fleetsim.ledger.records import LedgerBroken
 from fleetsim.model.errors import NotAccepting, OverLimit
+from fleetsim.model.limits import TEXT_CHARS_MAX
 from fleetsim.model.parts import without_content
 from fleetsim.model.work import Outcome
 from fleetsim.request.limits import Booking
+
+Row = TypeVar("Row", bound=Any)
 
 log = logging.getLogger(__name__)
 
@@ -100,8 +103,20 @@ class StoredLedger(Ledger):
         return decided
 
 
-def summary(outcome: Outcome) -> Outcome:
-    """The outcome without the content of its files and data."""
-    if not outcome.parts:
+def within(rows: Iterable[Row], chars_max: int | None) -> Iterator[Row]:
+    """The first rows, until their bodies have ``chars_max`` characters; None is no limit."""
+    chars = 0
+    for row in rows:
+        yield row
+        chars += len(row[0])
+        if chars_max is not None and chars >= chars_max:
+            return
+
+
+def summary(outcome: Outcome, chars_max: int = TEXT_CHARS_MAX) -> Outcome:
+    """The outcome with at most ``chars_max`` characters of its text, and without the content of its files and data."""
+    if not outcome.parts and len(outcome.text) <= chars_max:
         return outcome
-    return replace(outcome, parts=tuple(without_content(part) for part in outcome.parts))
+    shown = outcome.excerpt(chars_max)
+    parts = tuple(without_content(part) for part in outcome.parts)
+    return replace(outcome, text=shown.text, text_chars=shown.text_chars, truncated=shown.truncated, parts=parts)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from fleetsim.api.answer import to_json
 from fleetsim.api.health import OutcomeStats
 from fleetsim.client.hub_client import HubClient
 from fleetsim.events.wire import from_wire
+from fleetsim.hub import api, current
 from fleetsim.hub.current import CurrentState
 from fleetsim.model.work import SkillRequest
 from tests.hub.local_hub import LocalHub, local_hub, worker
@@ -115,12 +118,36 @@ async def test_ten_thousand_open_requests_come_page_by_page_and_block_no_other_r
             await t.hub.submit(
                 SkillRequest(correlation_id=f"r-{at}", text="x" * 200, skill="ponder", targets=("quinn",))
             )
-        current = CurrentState(t.hub)
+        state = CurrentState(t.hub)
         watching = asyncio.ensure_future(watch())
-        pages = [await current.read()]
+        pages = [await state.read()]
         while (after := pages[-1].next) is not None:
-            pages.append(await current.read(after=after))
+            pages.append(await state.read(after=after))
         watching.cancel()
         assert [row["correlationId"] for page in pages for row in page.open] == [f"r-{at}" for at in range(count)]
         assert len(pages) == 10
         assert longest_s < 0.075
+
+
+async def test_a_page_of_requests_or_events_ends_at_a_number_of_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(current, "PAGE_CHARS_MAX", 6_000)
+    monkeypatch.setattr(api, "PAGE_CHARS_MAX", 6_000)
+    async with local_hub(worker(), poll_interval_s=3600) as t:
+        for at in range(5):
+            asked = SkillRequest(correlation_id=f"r-{at}", text="x" * 4_000, skill="ponder", targets=("quinn",))
+            await t.hub.submit(asked)
+        await asyncio.sleep(1)
+        for path in ("/tasks", "/state"):
+            sizes, seen, after = [], [], ""
+            while after is not None:
+                page = await t.remote.get(f"{path}?limit=1&after={after}" if after else path)
+                sizes.append(len(page["open"]))
+                seen += [row["correlationId"] for row in page["open"]]
+                after = page["next"]
+            assert (sizes, seen) == ([2, 2, 1], [f"r-{at}" for at in range(5)])
+        events, page = [], [{"seq": 0}]
+        while page:
+            page = await t.remote.get(f"/journal?after={page[-1]['seq']}")
+            events += [page]
+        assert len(events) > 2
+        assert sum(map(len, events)) == t.hub.events.last_seq

@@ -204,6 +204,8 @@ async def test_outcomes_come_by_their_end_and_the_newest_fit_the_limit(opened: O
         await ledger.accept([record(f"c-{n}") for n in range(4)])
         for n, ended in enumerate((30, 10, 20, 5)):
             await ledger.close(outcome(f"c-{n}", ended=ended))
+        (short,) = await ledger.outcomes(since=at(0), limit=1, chars_max=2)
+        assert (short.correlation_id, short.text, short.text_chars, short.truncated) == ("c-0", "do", 4, True)
         names = [o.correlation_id for o in await ledger.outcomes(since=at(10))]
         assert names == ["c-1", "c-2", "c-0"]
         assert [o.correlation_id for o in await ledger.outcomes(since=at(0), limit=2)] == ["c-2", "c-0"]
@@ -320,6 +322,7 @@ async def test_the_journal_is_read_from_any_number(kept: OpenLedger) -> None:
         assert await ledger.events(after_seq=5, limit=2) == (event(6), event(7))
         assert await ledger.events(after_seq=7) == (event(9),)
         assert await ledger.events(after_seq=9) == ()
+        assert [len(await ledger.events(after_seq=5, chars_max=chars)) for chars in (1, 10**6)] == [1, 3]
 
 
 @pytest.mark.parametrize("batch", [1, 7, 250])

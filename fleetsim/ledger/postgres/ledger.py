@@ -36,12 +36,15 @@ from fleetsim.ledger.records import (
     RunRecord,
     TakenOver,
 )
-from fleetsim.ledger.stored import IN_JOURNAL, StoredLedger, summary
+from fleetsim.ledger.stored import IN_JOURNAL, StoredLedger, summary, within
 from fleetsim.model.errors import ConfigError, NotAccepting, OverLimit
-from fleetsim.model.limits import PREFIX_CHARS_MIN
+from fleetsim.model.limits import PREFIX_CHARS_MIN, TEXT_CHARS_MAX
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
 from fleetsim.request.limits import Booking, LimitUse, PeriodKey
 from fleetsim.request.records import QuestionRecord, QuestionState, RequestRecord
+
+WHOLE_MAX = 100
+"""Outcomes that are in memory with their whole text at once."""
 
 
 class PostgresLedger(StoredLedger, SharedLedger):
@@ -188,16 +191,28 @@ class PostgresLedger(StoredLedger, SharedLedger):
         return _decoded(Outcome, rows)[0] if rows else None
 
     async def outcomes(
-        self, *, since: datetime, limit: int = 100_000, kinds: Collection[str] = tuple(OutcomeKind)
+        self,
+        *,
+        since: datetime,
+        limit: int = 100_000,
+        kinds: Collection[str] = tuple(OutcomeKind),
+        chars_max: int = TEXT_CHARS_MAX,
     ) -> tuple[Outcome, ...]:
-        rows = await self._read(
-            "SELECT body FROM outcomes WHERE ended_at >= $1 AND kind = ANY ($3::text[])"
-            " ORDER BY ended_at DESC, seq DESC LIMIT $2",
-            micros(since),
-            limit,
-            [str(kind) for kind in kinds],
-        )
-        return tuple(map(summary, _decoded(Outcome, rows[::-1])))
+        found: list[Outcome] = []
+        before, more = (2**63 - 1, 0), limit > 0
+        while more:
+            rows = await self._read(
+                "SELECT body, ended_at, seq FROM outcomes WHERE ended_at >= $1 AND (ended_at, seq) < ($2, $3)"
+                " AND kind = ANY ($4::text[]) ORDER BY ended_at DESC, seq DESC LIMIT $5",
+                micros(since),
+                *before,
+                [str(kind) for kind in kinds],
+                min(limit - len(found), WHOLE_MAX),
+            )
+            found += [summary(outcome, chars_max) for outcome in _decoded(Outcome, rows)]
+            if more := len(rows) == WHOLE_MAX and len(found) < limit:
+                before = rows[-1][1], rows[-1][2]
+        return tuple(reversed(found))
 
     async def outcome_facts(self, *, since: datetime, page: int = 5_000) -> AsyncIterator[tuple[OutcomeFacts, ...]]:
         at, seq, more = micros(since), -1, True
@@ -317,13 +332,19 @@ class PostgresLedger(StoredLedger, SharedLedger):
                 trim = verbs.TrimCall(self.limits.events_max, most, gaps)
                 self._gaps = await self._write(verbs.trim, trim, "the journal")
 
-    async def events(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
-        return tuple(event for event, _ in await self.journaled(after_seq=after_seq, limit=limit))
+    async def events(
+        self, *, after_seq: int = 0, limit: int = 1_000, chars_max: int | None = None
+    ) -> tuple[Event, ...]:
+        found = await self.journaled(after_seq=after_seq, limit=limit, chars_max=chars_max)
+        return tuple(event for event, _ in found)
 
-    async def journaled(self, *, after_seq: int, limit: int = 1_000) -> tuple[tuple[Event, bool], ...]:
+    async def journaled(
+        self, *, after_seq: int, limit: int = 1_000, chars_max: int | None = None
+    ) -> tuple[tuple[Event, bool], ...]:
         rows = await self._read(
             "SELECT body, seq, hub FROM events WHERE seq > $1 ORDER BY seq LIMIT $2", after_seq, limit
         )
+        rows = list(within(rows, chars_max))
         self._seen = max(self._seen, rows[-1][1] if rows else 0)
         return tuple((event, hub == self._storage.hub) for event, (_, _, hub) in zip(_events(rows), rows, strict=True))
 

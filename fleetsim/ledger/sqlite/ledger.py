@@ -45,8 +45,8 @@ from fleetsim.ledger.sqlite.storage import (
     touch,
 )
 from fleetsim.ledger.sqlite.sums import SUMMED, checked, insert, link, read, read_one_by_one, row_sum, sound
-from fleetsim.ledger.stored import IN_JOURNAL, StoredLedger, summary
-from fleetsim.model.limits import PREFIX_CHARS_MIN
+from fleetsim.ledger.stored import IN_JOURNAL, StoredLedger, summary, within
+from fleetsim.model.limits import PREFIX_CHARS_MIN, TEXT_CHARS_MAX
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
 from fleetsim.request.limits import Booking, LimitUse, PeriodKey
 from fleetsim.request.records import Phase, QuestionRecord, QuestionState, RequestRecord
@@ -237,13 +237,14 @@ class SqliteLedger(StoredLedger):
         since: datetime,
         limit: int = 100_000,
         kinds: Collection[str] = tuple(OutcomeKind),
+        chars_max: int = TEXT_CHARS_MAX,
     ) -> tuple[Outcome, ...]:
         newest = connection.execute(
             f"SELECT body, {checked('outcomes')} FROM outcomes WHERE ended_at >= ?"
             f" AND kind IN ({', '.join('?' * len(kinds))}) ORDER BY ended_at DESC, seq DESC LIMIT ?",
             (micros(since), *kinds, limit),
         )
-        return tuple(map(summary, read_one_by_one(Outcome, newest)))[::-1]
+        return tuple(summary(outcome, chars_max) for outcome in read_one_by_one(Outcome, newest))[::-1]
 
     async def outcome_facts(self, *, since: datetime, page: int = 5_000) -> AsyncIterator[tuple[OutcomeFacts, ...]]:
         at, seq = micros(since), -1
@@ -427,11 +428,13 @@ class SqliteLedger(StoredLedger):
             trim_events(connection, self.limits.events_max, most=step + len(events) + PRUNED_MAX)
 
     @_reads
-    def events(self, connection: Connection, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
+    def events(
+        self, connection: Connection, *, after_seq: int = 0, limit: int = 1_000, chars_max: int | None = None
+    ) -> tuple[Event, ...]:
         rows = connection.execute(
             f"SELECT body, {checked('events')} FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (after_seq, limit)
         )
-        return _events(rows)
+        return _events(within(rows, chars_max))
 
     @_reads
     def actions(

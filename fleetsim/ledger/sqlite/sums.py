@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from typing import TypeVar
 
@@ -63,12 +63,12 @@ def checked(table: str) -> str:
     return f"{table}.sum = row_sum('{table}', {', '.join(f'{table}.{name}' for name in SUMMED[table].split(', '))})"
 
 
-def read(kind: type[T], rows: sqlite3.Cursor) -> tuple[T, ...]:
+def read(kind: type[T], rows: Iterable[tuple[str, int]]) -> tuple[T, ...]:
     """Decode rows of (body, whether the sum is right). Raises LedgerDamaged."""
     return tuple(read_one_by_one(kind, rows))
 
 
-def read_one_by_one(kind: type[T], rows: sqlite3.Cursor) -> Iterator[T]:
+def read_one_by_one(kind: type[T], rows: Iterable[tuple[str, int]]) -> Iterator[T]:
     """As ``read``, holding one row at a time."""
     decode = decoder(kind)
     for body, right in rows:
