@@ -433,6 +433,8 @@ class MetricsEndpoint:
         yield CounterMetricFamily(
             "fleetsim_events_dropped", "Events that a slow reader did not get.", self._hub.events.dropped
         )
+        ended = "Memory of ended tasks of /a2a, as the characters of their texts, files and data."
+        yield GaugeMetricFamily("fleetsim_a2a_ended_bytes", ended, self._hub.a2a.ended_chars)
         unread = "Recorded events that the slowest reader has not read yet."
         yield GaugeMetricFamily("fleetsim_events_unread", unread, self._hub.events.unread)
         build = GaugeMetricFamily("fleetsim_build_info", "The version that runs.", labels=["version"])

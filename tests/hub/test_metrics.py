@@ -288,9 +288,9 @@ async def test_the_memory_of_ended_a2a_tasks_is_reported_until_they_are_forgotte
         call = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": params}
         await t.http("POST", "/a2a", json.dumps(call).encode())
         await asyncio.sleep(10)
-        assert 10_000 <= (await scraped(t))["fleetsim_a2a_ended_bytes", ()] < 11_000, "the message and its echo"
+        assert 10_000 <= (await scraped(t))["fleetsim_a2a_ended_bytes{}"] < 11_000, "the message and its echo"
         await asyncio.sleep(3_700)
-        assert (await scraped(t))["fleetsim_a2a_ended_bytes", ()] == 0
+        assert (await scraped(t))["fleetsim_a2a_ended_bytes{}"] == 0
 
 
 async def test_the_lag_of_the_slowest_reader_is_reported() -> None:
