@@ -33,6 +33,7 @@ from fleetsim.model.errors import ConfigError, MethodNotFound
 from fleetsim.model.task import TaskState
 from fleetsim.runtime import server
 from fleetsim.runtime.collector import tune_gc
+from fleetsim.runtime.inbound import charge_address
 from fleetsim.runtime.limits import Breaker, TokenBucket
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
@@ -410,13 +411,19 @@ def build_app(engine: Engine) -> ASGIApp:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] in paths and scope["method"] == "POST":
-            request = Request(scope, receive, send)
-            await (await call(request))(scope, receive, send)
+            response = await call(Request(scope, receive, send))
         elif scope["type"] == "http" and scope["path"] in cards and scope["method"] == "GET":
-            await (await card.answer(Request(scope)))(scope, receive, send)
+            await charge_address(scope)
+            response = await card.answer(Request(scope))
         elif scope["type"] == "http" and http.serves(scope):
-            await (await call(Request(scope, receive, send), endpoint=http))(scope, receive, send)
+            response = await call(Request(scope, receive, send), endpoint=http)
         else:
+            if scope["type"] == "http":
+                await charge_address(scope)
             await others(scope, receive, send)
+            return
+        if response.status_code == 401:
+            await charge_address(scope)
+        await response(scope, receive, send)
 
     return reduce(lambda inner, wrap: wrap(inner), reversed(settings.middleware), cast(ASGIApp, app))

@@ -34,7 +34,7 @@ from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError
 from fleetsim.model.limits import ENVELOPE_BYTES
 from fleetsim.model.parts import ListedPart, content_of
 from fleetsim.model.text import one_line
-from fleetsim.runtime.inbound import BodyReader, Refusal, away
+from fleetsim.runtime.inbound import BodyReader, Refusal, away, charge_address
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.server import listen, serving
@@ -152,6 +152,8 @@ async def serving_http(
 KNOWN_S = 60.0
 """The hub is asked again about a key that it accepted after this long: a key may be withdrawn."""
 STRANGERS = "keys that the hub has not accepted"
+_STRANGERS_GET = frozenset({401, 403, 404, 405, 421})
+"""Refusals that need no key, and are charged to the client's address."""
 
 
 class McpGuard:
@@ -200,6 +202,8 @@ class McpGuard:
             body = {"error": f"{refusal}; try again in {pause} s" if pause else str(refusal)}
             if hint := "start fleetsim mcp with --allow-host HOST" if refusal.status == 421 else refusal.hint:
                 body["hint"] = hint
+            if refusal.status in _STRANGERS_GET:
+                await charge_address(scope)
             answer = JSONResponse(body, refusal.status, {**refusal.headers, "Cache-Control": "no-store"})
             await answer(scope, receive, send)
 

@@ -50,15 +50,7 @@ from fleetsim.model.errors import (
 from fleetsim.model.limits import MIB, WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.address import LOOPBACK_NAMES
-from fleetsim.runtime.inbound import (
-    CHARGE_ADDRESS,
-    HEAD_BYTES,
-    PAUSE,
-    BodyReader,
-    PacedResponse,
-    Refusal,
-    away,
-)
+from fleetsim.runtime.inbound import HEAD_BYTES, PAUSE, BodyReader, PacedResponse, Refusal, away, charge_address
 from fleetsim.runtime.limits import HEAD_BYTE_S, HEAD_S, PROBE_PAUSE_S_MAX, REFUSAL_PAUSE_S_MAX
 from fleetsim.wire.json import dump, parse_untrusted
 
@@ -282,14 +274,13 @@ class ApiGuard:
     async def _pause(self, scope: Scope, work_s: float, most_s: float = REFUSAL_PAUSE_S_MAX) -> None:
         """Charge the work for a cheap request or a refusal to the caller's key, or else to its address, and delay the
         answer until that is paid for."""
-        extensions, principal = scope.get("extensions") or {}, scope.get(_PRINCIPAL)
-        if principal is not None:
-            account = self._hub.limiter.accounts.account(principal.account)
-            account.charge(work_s)
-            debt_s = account.debt_s()
-        else:
-            debt_s = extensions[CHARGE_ADDRESS](work_s) if CHARGE_ADDRESS in extensions else 0.0
-        if debt_s > 0 and PAUSE in extensions:
+        if (principal := scope.get(_PRINCIPAL)) is None:
+            await charge_address(scope, work_s, most_s)
+            return
+        account = self._hub.limiter.accounts.account(principal.account)
+        extensions = scope.get("extensions") or {}
+        account.charge(work_s)
+        if (debt_s := account.debt_s()) > 0 and PAUSE in extensions:
             await extensions[PAUSE](min(debt_s, most_s))
 
     def _judge(self, scope: Scope) -> Endpoint:

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.limits import LARGE_JSON_BYTES
 from fleetsim.runtime.body import SMALL_BYTES, BodyPlace, Deadline
-from fleetsim.runtime.limits import READING_S
+from fleetsim.runtime.limits import CHEAP_S, READING_S, REFUSAL_PAUSE_S_MAX
 from fleetsim.runtime.ports import Turns
 
 T = TypeVar("T")
@@ -40,6 +40,14 @@ place of the waiting one."""
 
 HEAD_BYTES = "fleetsim.head"
 """ASGI extension of our servers: the bytes of the request's head."""
+
+
+async def charge_address(scope: Scope, work_s: float = CHEAP_S, most_s: float = REFUSAL_PAUSE_S_MAX) -> None:
+    """Charge work for a request without a key to the account of its address, and wait until that is paid for, at most
+    ``most_s``. Servers of others have no such accounts."""
+    extensions = scope.get("extensions") or {}
+    if CHARGE_ADDRESS in extensions and (debt_s := extensions[CHARGE_ADDRESS](work_s)) > 0:
+        await extensions[PAUSE](min(debt_s, most_s))
 
 
 class Refusal(FleetsimError):

@@ -37,6 +37,9 @@ HEAD_S, HEAD_BYTE_S, READING_S = 5e-5, 4e-9, 8e-9
 """The HTTP server's time for a request, for one byte of its head, and for one of its body: a millisecond for 128 KiB.
 """
 
+CHEAP_S = 3e-4
+"""The time for a card or a refusal, where it is not measured."""
+
 PROBE_PAUSE_S_MAX, REFUSAL_PAUSE_S_MAX = 0.5, 5.0
 """The longest pause before an answer to a caller in debt: health checks often give up after a second."""
 

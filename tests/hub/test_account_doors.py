@@ -14,9 +14,11 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fleetsim.caller.account import Account, AccountLimits, Accounts
+from fleetsim.cli.mcp_server import McpGuard
+from fleetsim.client.hub_client import HubClient
 from fleetsim.events.fleet import AccountLimited
 from fleetsim.hub.api import MetricsEndpoint, build_app
-from fleetsim.runtime.inbound import ABORT, EventStreamResponse, PacedResponse, Refusal, away
+from fleetsim.runtime.inbound import ABORT, BodyReader, EventStreamResponse, PacedResponse, Refusal, away
 from fleetsim.runtime.limits import HEAD_S, STRANGER_WORK_AHEAD_S, STRANGER_WORK_PER_S, Connections
 from fleetsim.runtime.ports import Reply
 from fleetsim.testbed.runtime import virtual_runtime
@@ -326,6 +328,26 @@ async def test_an_address_in_debt_is_answered_later_and_no_key_or_other_address_
         assert await answered(crowd, t, path, address="bob") == (status, pytest.approx(0, abs=0.05))
         assert await answered(crowd, t, "/api/agents", QUINN) == (200, pytest.approx(0, abs=0.05))
         assert await answered(crowd, t, path) == (status, pytest.approx(waits_s, abs=0.1))
+
+
+@pytest.mark.parametrize(
+    "path", ["POST /a2a", "POST /message:send", "GET /.well-known/agent-card.json", "GET /x", "POST /mcp"]
+)
+async def test_an_agent_and_the_mcp_server_answer_an_address_in_debt_later(path: str) -> None:
+    runtime, crowd = virtual_runtime(), guests()
+    guarded = McpGuard(
+        site, runtime=runtime, hub_of_key=HubClient, hosts=frozenset({"x"}), bodies=BodyReader(bytes_max=1, seconds=1),
+        accounts=Accounts(runtime),
+    )  # fmt: skip
+    app = guarded if path.endswith("mcp") else worker(runtime=runtime, api_keys={"ada": "k" * 32}).app()
+    for debt_s in (0.0, 0.9):
+        if debt_s:
+            owe_address(crowd, debt_s)
+        peer, began = Peer(crowd, app, ("ada", 1)), asyncio.get_running_loop().time()
+        await peer.send(f"{path} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n".encode())
+        while not peer.wire.written:
+            await peer.send(b"")
+        assert asyncio.get_running_loop().time() - began == pytest.approx(debt_s, abs=0.05)
 
 
 async def test_a_refusal_is_charged_to_its_key() -> None:
