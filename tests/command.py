@@ -27,10 +27,8 @@ def run(
     *,
     module: str = "fleetsim",
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``python -m MODULE WORDS`` to its end, in a fork of a process that has imported the verbs.
-
-    To import them takes most of a short command's time. Raises subprocess.TimeoutExpired.
-    """
+    """Run ``python -m MODULE WORDS`` to its end, in a fork of a process that has imported the verbs. To import them
+    takes most of a short command's time. Raises subprocess.TimeoutExpired."""
     with TemporaryDirectory() as name:
         streams = tuple(Path(name, stream) for stream in ("stdin", "stdout", "stderr"))
         streams[0].write_text(stdin, encoding="utf-8")

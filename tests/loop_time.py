@@ -22,10 +22,8 @@ def own_time_s() -> float:
 
 @asynccontextmanager
 async def loop_seconds() -> AsyncIterator[Callable[[], float]]:
-    """Yields the seconds that have passed for the loop: ``BEAT_S`` for each of its beats.
-
-    While the process gets no processor the loop does not beat.
-    """
+    """Yields the seconds that have passed for the loop: ``BEAT_S`` for each of its beats. While the process gets no
+    processor the loop does not beat."""
     beats = 0
 
     async def beat() -> None:

@@ -90,11 +90,9 @@ class Agent:
         self._settings = AgentSettings.of(name, settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The agent as an ASGI application of its own, for ``uvicorn my_module:agent`` or a transport in process.
-
-        The server's own limits on connections and slow senders hold then, not ``serve``'s. Skills that are added
-        after the first request are not in it. Raises ConfigError if the card would mislead.
-        """
+        """The agent as an ASGI application of its own, for ``uvicorn my_module:agent`` or a transport in process. The
+        server's own limits on connections and slow senders hold then, not ``serve``'s. Skills that are added after the
+        first request are not in it. Raises ConfigError if the card would mislead."""
         if self._served is None or scope["type"] == "lifespan":
             self._served = self.app()
         await self._served(scope, receive, send)
@@ -157,11 +155,9 @@ class Agent:
             await engine.stop()
 
     def serve(self, host: str = "127.0.0.1", port: int = 9000) -> None:
-        """Serve until interrupted. Logging at INFO goes to stderr unless it is set up already.
-
-        Raises ConfigError if the state file cannot be used or the card would mislead. SystemExit if the address cannot
-        be used; stderr names the reason.
-        """
+        """Serve until interrupted. Logging at INFO goes to stderr unless it is set up already. Raises ConfigError if
+        the state file cannot be used or the card would mislead. SystemExit if the address cannot be used; stderr names
+        the reason."""
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         engine = self.engine()
         try:
@@ -245,10 +241,8 @@ class Engine:
 
     async def start(self, url: str | None = None) -> None:
         """Start the engine; a second call has no effect. Servers without a lifespan start it with the first request.
-
         ``url`` is where the endpoint was reached, for an extended card without a configured address. Raises ConfigError
-        if the state file cannot be used.
-        """
+        if the state file cannot be used."""
         self._url = url or self._url
         if self._service is not None:
             return
@@ -370,10 +364,8 @@ class Engine:
 
 
 def build_app(engine: Engine) -> ASGIApp:
-    """Mount an engine. It starts with the lifespan, or with the first request without one.
-
-    Calls and cards skip the routes: a search there would be a tenth of the cost of a send, and half of a card's.
-    """
+    """Mount an engine. It starts with the lifespan, or with the first request without one. Calls and cards skip the
+    routes: a search there would be a tenth of the cost of a send, and half of a card's."""
     settings, extended_card = engine.settings, engine.settings.extended_card
     guard = RequestGuard(settings.authenticator(), settings.limits)
     card = CardEndpoint(engine.card, settings.url, settings.path, settings.signer)

@@ -82,11 +82,8 @@ class _Batch:
 
 
 class TaskWriter(ABC):
-    """Writes one agent's tasks in batches, one batch at a time; ``read`` returns a task as it is now.
-
-    A form of it says where the tasks are kept. ``tells``: another process sends the notices that this one
-    owes at its end.
-    """
+    """Writes one agent's tasks in batches, one batch at a time; ``read`` returns a task as it is now. A form of it says
+    where the tasks are kept. ``tells``: another process sends the notices that this one owes at its end."""
 
     tells = False
 

@@ -50,11 +50,9 @@ _REACHED_ITS_LIFE = "the task was open for too long"
 
 
 class Store:
-    """All tasks of one agent, in memory.
-
-    ``listeners`` are called inside each move with the ``TaskMove``, ``keepers`` inside each change worth keeping with
-    the task's key, ``progress`` inside the others; they must only take note. ``retention`` decides which tasks stay.
-    """
+    """All tasks of one agent, in memory. ``listeners`` are called inside each move with the ``TaskMove``, ``keepers``
+    inside each change worth keeping with the task's key, ``progress`` inside the others; they must only take note.
+    ``retention`` decides which tasks stay."""
 
     def __init__(self, *, clock: Clock, ids: Ids, limits: AgentLimits, keep_transitions: bool = False) -> None:
         self.retention = Retention(limits)
@@ -102,10 +100,8 @@ class Store:
         state: TaskState | None = None,
         changed_since: datetime | None = None,
     ) -> list[tuple[int, TaskKey]]:
-        """The owner's tasks that fit, as (sequence, key), last changed first (A2A 1.0 section 3.1.4).
-
-        ``changed_since`` is inclusive, as in the released SDKs: a caller that asks from its last moment misses no task.
-        """
+        """The owner's tasks that fit, as (sequence, key), last changed first (A2A 1.0 section 3.1.4). ``changed_since``
+        is inclusive, as in the released SDKs: a caller that asks from its last moment misses no task."""
         fitting = [
             (entry.sequence, entry.key)
             for entry in self.retention
@@ -165,11 +161,9 @@ class Store:
         return entry.snapshot()
 
     def move(self, key: TaskKey, state: TaskState, text: str | None = None) -> None:
-        """Move an open task to a state that is not terminal, with the agent's message about it.
-
-        Raises TaskNotFound or TaskEnded without an open task, and InvalidMove for a move that the table lacks or that
-        would end the task (``finish`` does).
-        """
+        """Move an open task to a state that is not terminal, with the agent's message about it. Raises TaskNotFound or
+        TaskEnded without an open task, and InvalidMove for a move that the table lacks or that would end the task
+        (``finish`` does)."""
         entry = self.retention.get(key)
         self._refuse_ended(entry)
         if state in TERMINAL:
@@ -204,11 +198,9 @@ class Store:
         reason: str | None = None,
         metadata: JsonObject | None = None,
     ) -> None:
-        """End a task: ``text`` replaces the output so far, ``reason`` with ``metadata`` goes into the status.
-
-        The feed gets the closing pair, the full artifact and then the final status. Raises TaskNotFound or TaskEnded
-        without an open task, and OutputLimit, without any change, for a text that is too long.
-        """
+        """End a task: ``text`` replaces the output so far, ``reason`` with ``metadata`` goes into the status. The feed
+        gets the closing pair, the full artifact and then the final status. Raises TaskNotFound or TaskEnded without an
+        open task, and OutputLimit, without any change, for a text that is too long."""
         entry = self.retention.get(key)
         self._refuse_ended(entry)
         advance(entry.state, state)
@@ -228,10 +220,8 @@ class Store:
         return self.read(key)
 
     def add_message(self, key: TaskKey, message: Message) -> bool:
-        """Add a message of the caller; a waiting task goes on. Raises TaskNotFound or TaskEnded without an open task.
-
-        A repeated message id with the same parts is a retry: it changes nothing and returns False.
-        """
+        """Add a message of the caller; a waiting task goes on. Raises TaskNotFound or TaskEnded without an open task. A
+        repeated message id with the same parts is a retry: it changes nothing and returns False."""
         entry = self.retention.get(key)
         self._refuse_ended(entry)
         if entry.knows(message):
@@ -330,19 +320,15 @@ class Store:
         return overdue
 
     def forget(self) -> bool:
-        """Remove some tasks that finished long ago; True if none is left.
-
-        Tasks with webhooks under way stay until these are done.
-        """
+        """Remove some tasks that finished long ago; True if none is left. Tasks with webhooks under way stay until
+        these are done."""
         return self.retention.let_go(self._clock.monotonic(), FORGOTTEN_AT_ONCE)
 
     # -- the one write path ------------------------------------------------------------------------
 
     def _commit(self, entry: Entry, status: TaskStatus, events: Sequence[TaskEvent]) -> None:
-        """The only place a task changes. No await in here, ever: this is the critical section.
-
-        Whether the table has the move is asked by ``move`` and ``finish``, before anything is done about it.
-        """
+        """The only place a task changes. No await in here, ever: this is the critical section. Whether the table has
+        the move is asked by ``move`` and ``finish``, before anything is done about it."""
         self._refuse_ended(entry)
         moved = status.state is not entry.state
         ends = status.state in TERMINAL

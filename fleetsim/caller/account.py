@@ -50,11 +50,9 @@ class AccountLimits:
     """One principal's share: processor seconds, events and requests (webhooks, too) in a second; some of each
     (``…_ahead``) may be used in advance. Its key may have ``at_once_max`` HTTP requests without a complete answer,
     ``open_max`` requests in flight, ``bytes_max`` bytes of their content and of bodies in memory, and as many bytes of
-    answers that it has not read.
-
-    After ``turn_s`` of work or ``turn_events`` at a stretch others have a turn, as long as that work. A request waits
-    ``wait_s`` for its turn and its place in memory; then it gets 429, as beyond the other limits.
-    """
+    answers that it has not read. After ``turn_s`` of work or ``turn_events`` at a stretch others have a turn, as long
+    as that work. A request waits ``wait_s`` for its turn and its place in memory; then it gets 429, as beyond the other
+    limits."""
 
     work_per_s: float = 0.25
     work_ahead_s: float = 0.05
@@ -75,11 +73,9 @@ _OPERATOR = AccountLimits(work_per_s=1e9, events_per_s=1e9, at_once_max=2**31, b
 
 
 class Account:
-    """The account of one principal. Work and events used in advance are paid by waiting.
-
-    ``reached`` has the moment (monotonic) at which each limit was reached last. ``busy_with`` is the limit for which a
-    request that waits for its turn is refused.
-    """
+    """The account of one principal. Work and events used in advance are paid by waiting. ``reached`` has the moment
+    (monotonic) at which each limit was reached last. ``busy_with`` is the limit for which a request that waits for its
+    turn is refused."""
 
     def __init__(self, owner: str, accounts: Accounts) -> None:
         self.owner, self._accounts = owner, accounts
@@ -133,10 +129,8 @@ class Account:
 
     async def turn(self, events: int = 0) -> float:
         """Charge events that were read. At the end of a turn, let others have theirs and wait until the debt is paid.
-
         Within a turn it does not wait: a timer for each event of a stream would cost more than the event. Returns the
-        seconds waited, which do not count as silence of the agent.
-        """
+        seconds waited, which do not count as silence of the agent."""
         work_s = 0.0
         if self._at_work_since is not None:
             work_s, self._at_work_since = self._work.since_s(self._at_work_since), self._work.mark()
@@ -147,8 +141,7 @@ class Account:
 
     async def paid(self) -> float:
         """Wait until the work so far is paid for and nobody else's large document is being read: one may be read now,
-        until the caller waits next. Returns the seconds waited.
-        """
+        until the caller waits next. Returns the seconds waited."""
         waited_s = await self.turn_over()
         await self.document_turn()
         return waited_s
@@ -159,10 +152,8 @@ class Account:
         asyncio.get_running_loop().call_soon(self._accounts.document.release)
 
     async def turn_over(self) -> float:
-        """Wait until the debt is paid. Others have a turn in any case; after a long turn theirs is as long.
-
-        Only one piece of the principal's work goes on at a time. Returns the seconds waited.
-        """
+        """Wait until the debt is paid. Others have a turn in any case; after a long turn theirs is as long. Only one
+        piece of the principal's work goes on at a time. Returns the seconds waited."""
         began, limit = self._clock.monotonic(), self._owing()
         turn_s, self._turn_s, self._turn_events = self._turn_s, 0.0, 0
         async with self._paying:
@@ -197,10 +188,8 @@ class Account:
         return self._accounts.runtime.room.document(self.owner)
 
     async def hold(self, more: int, place: BodyPlace, size: int, deadline: Deadline | None) -> None:
-        """Count ``more`` bytes of a body, and wait until its ``size`` bytes may be held, without its ``deadline``.
-
-        The caller subtracts them from ``bytes``. Raises Refusal (429) after ``wait_s``.
-        """
+        """Count ``more`` bytes of a body, and wait until its ``size`` bytes may be held, without its ``deadline``. The
+        caller subtracts them from ``bytes``. Raises Refusal (429) after ``wait_s``."""
         self.bytes += more
         if size > SMALL_BYTES and self.bytes > self.limits.bytes_max:
             raise self.refusal("bytes_max")
@@ -237,8 +226,7 @@ class Account:
 
 class ChargedRequest:
     """One HTTP request of a principal. While it works it has the principal's turn, which one request has at a time. It
-    gives the turn back while it waits, and for good when its answer begins. The operator's requests need no turn.
-    """
+    gives the turn back while it waits, and for good when its answer begins. The operator's requests need no turn."""
 
     def __init__(self, account: Account) -> None:
         self.account = account
@@ -269,11 +257,9 @@ class ChargedRequest:
         await self.begin(patient=True)
 
     async def answers(self, size: int, scope: Scope) -> None:
-        """The answer begins: its ``size`` bytes are in memory until the client has read them.
-
-        A large one keeps the turn until there is room, so that no other is written meanwhile. Without room for it
-        after ``wait_s`` it is refused (429); a request that waited may have had an effect, so it loses its connection.
-        """
+        """The answer begins: its ``size`` bytes are in memory until the client has read them. A large one keeps the
+        turn until there is room, so that no other is written meanwhile. Without room for it after ``wait_s`` it is
+        refused (429); a request that waited may have had an effect, so it loses its connection."""
         account = self.account
         account.busy_with = "bytes_max"
         try:

@@ -49,11 +49,9 @@ ASK = "ask the person who configured this MCP server for the key of an agent"
 
 
 async def require_agents(hub: HubClient, *, admin: bool, hint: str = ASK) -> str | None:
-    """The agent whose key the client has; with ``admin`` None stands for the hub's own.
-
-    Without another ``hint`` the error is for a model, which must not look for the hub's own key. Raises ConfigError for
-    that key, unless ``admin``; else as ``HubClient``.
-    """
+    """The agent whose key the client has; with ``admin`` None stands for the hub's own. Without another ``hint`` the
+    error is for a model, which must not look for the hub's own key. Raises ConfigError for that key, unless ``admin``;
+    else as ``HubClient``."""
     agent = await hub.whoami()
     if agent is None and not admin:
         raise ConfigError("the key of this MCP server belongs to no agent", hint=hint)
@@ -120,8 +118,7 @@ async def serving_http(
     allow_hosts: Iterable[str] = (),
 ) -> AsyncIterator[str]:
     """Serve whoever shows a key, at the address that is given while the context lasts; port 0 picks a free one. Raises
-    ConfigError if the address is not free.
-    """
+    ConfigError if the address is not free."""
     listener = listen(host, port)
     try:
         near = "127.0.0.1" if host in {"", "0.0.0.0", "::"} else f"[{host}]" if ":" in host else host
@@ -157,10 +154,8 @@ _STRANGERS_GET = frozenset({401, 403, 404, 405, 421})
 
 
 class McpGuard:
-    """ASGI middleware in front of MCP: our Host and Origin alone, one address, one method, and a key of the hub.
-
-    Each key that the hub has accepted has an account; all other keys share one.
-    """
+    """ASGI middleware in front of MCP: our Host and Origin alone, one address, one method, and a key of the hub. Each
+    key that the hub has accepted has an account; all other keys share one."""
 
     def __init__(
         self,

@@ -390,8 +390,7 @@ class FleetProxy:
 
     async def _place_before(self, task: SkillContext, key: TaskKey, request: SkillRequest) -> SkillRequest:
         """The request with the agent and the context of the caller's previous task in this conversation. Unchanged for
-        a new conversation, or if that agent does not offer the skill.
-        """
+        a new conversation, or if that agent does not offer the skill."""
         service = self.engine.service
         caller = _principal(key[0]).caller
         before = [other for _, other in await service.places(key[0], context_id=task.context_id) if other != key]
@@ -483,11 +482,9 @@ class FleetProxy:
     async def _asked(
         self, task: SkillContext, key: TaskKey, question: Question, heard: Subscription, unfit: set[str]
     ) -> bool:
-        """Ask the task's sender and forward the answer. False if the question is still open, or closed without one.
-
-        A person may answer it elsewhere, or the agent may withdraw it; then the task continues. ``unfit`` has the
-        messages that did not answer it.
-        """
+        """Ask the task's sender and forward the answer. False if the question is still open, or closed without one. A
+        person may answer it elsewhere, or the agent may withdraw it; then the task continues. ``unfit`` has the
+        messages that did not answer it."""
         said = self._said_before(key, question)
         if said is None or said.message_id in unfit:
             for listed in question.parts:

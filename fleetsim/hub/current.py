@@ -68,8 +68,7 @@ async def open_page(
     hub: Hub, after: str | None, sees: Callable[[str], Awaitable[bool]] | None = None
 ) -> tuple[list[tuple[Track, OpenRequest]], str | None]:
     """The open requests after a request that a caller ``sees``, and the id that the next page begins after: at most
-    ``PAGE_MAX``, with ``PAGE_CHARS_MAX`` characters of their texts. Raises UnknownTarget.
-    """
+    ``PAGE_MAX``, with ``PAGE_CHARS_MAX`` characters of their texts. Raises UnknownTarget."""
     ids = await hub.ledger.open_ids(after=after, limit=PAGE_MAX + 1)
     if ids is None:
         raise UnknownTarget(f"no request “{one_line(after or '', 64)}” is known")

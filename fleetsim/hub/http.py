@@ -203,11 +203,9 @@ def judge_origin(headers: Iterable[tuple[bytes, bytes]], hosts: Collection[str])
 
 
 class ApiGuard:
-    """The application of some routes: it checks each request against the table of endpoints.
-
-    A Host header must name an address of the hub or be in ``allow_hosts``. A webhook that arrives before the hub runs
-    waits for it; one that arrives later gets 503, so that its sender repeats it.
-    """
+    """The application of some routes: it checks each request against the table of endpoints. A Host header must name an
+    address of the hub or be in ``allow_hosts``. A webhook that arrives before the hub runs waits for it; one that
+    arrives later gets 503, so that its sender repeats it."""
 
     def __init__(self, routes: Iterable[Route], hub: Hub, *, allow_hosts: Iterable[str] = ()) -> None:
         self._handlers: dict[tuple[str, str], Handler] = {
@@ -358,10 +356,8 @@ async def until_news(hub: Hub, request: Request, correlation_id: str, wait_s: fl
 async def submitted(
     hub: Hub, request: Request, submit: Callable[[], Awaitable[str]], wait_s: float
 ) -> tuple[str, bool]:
-    """Submit a request and wait for its first news; returns its id, and whether news arrived.
-
-    An earlier question does not count, because the submission may be its answer.
-    """
+    """Submit a request and wait for its first news; returns its id, and whether news arrived. An earlier question does
+    not count, because the submission may be its answer."""
     async with hub.events.subscribe(kinds=NEWS) as heard:
         correlation_id = await submit()
         try:

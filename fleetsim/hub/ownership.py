@@ -39,11 +39,9 @@ class Ownership:
 
     async def stamped(self, request: SkillRequest, principal: Principal, *, given_id: bool) -> SkillRequest:
         """The request with its owner, and the name of a person. An agent's request runs in its own name, on its own
-        tasks and contexts.
-
-        Raises UnknownTarget if the task or context belongs to no request, or to another owner's. Refusal if the body
-        has an id (``given_id``): it is also the default context, so it could name another owner's conversation.
-        """
+        tasks and contexts. Raises UnknownTarget if the task or context belongs to no request, or to another owner's.
+        Refusal if the body has an id (``given_id``): it is also the default context, so it could name another owner's
+        conversation."""
         if principal.agent is None:
             return request if principal.person is None else replace(request, system_actor=principal.person)
         if given_id:
@@ -88,8 +86,7 @@ class Ownership:
 
     async def may_see(self, principal: Principal, event: Event) -> bool:
         """Whether the principal may see an event. An agent sees those of its own requests and ceremonies, and the hub's
-        end, but not notices to people, nor who did what.
-        """
+        end, but not notices to people, nor who did what."""
         if principal.sees_all:
             return True
         if isinstance(event, NoticeDelivered | NoticeFailed | ActionTaken):

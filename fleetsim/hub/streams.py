@@ -49,8 +49,7 @@ class EventStreams:
 
     async def events(self, request: Request) -> Response:
         """Events as they happen; with ``?after=SEQ``, or ``Last-Event-ID`` from a reader that comes again, those since
-        then first. ``?topic=`` are patterns, of which one must fit.
-        """
+        then first. ``?topic=`` are patterns, of which one must fit."""
         principal = principal_of(request)
         if self._open.total() >= STREAMS_MAX:
             raise Refusal(429, "TOO_MANY_STREAMS", f"{STREAMS_MAX} event streams are open already")

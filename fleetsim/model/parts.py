@@ -33,12 +33,10 @@ class TooManyParts(TooMuch):
 
 
 class ListedPart(Struct, frozen=True, kw_only=True):
-    """One file or piece of data. Its content is missing if it is too large (``truncated``) or in a list.
-
-    ``kind`` is ``file`` or ``data``. ``index`` counts files and data together, from 1. A file has ``raw`` (base64 as
-    on the wire) or ``uri``, which fleetsim does not fetch on its own. ``size_bytes`` is the decoded size; None for a
-    file with an address. ``artifact_id`` is empty for a part of the agent's last message.
-    """
+    """One file or piece of data. Its content is missing if it is too large (``truncated``) or in a list. ``kind`` is
+    ``file`` or ``data``. ``index`` counts files and data together, from 1. A file has ``raw`` (base64 as on the wire)
+    or ``uri``, which fleetsim does not fetch on its own. ``size_bytes`` is the decoded size; None for a file with an
+    address. ``artifact_id`` is empty for a part of the agent's last message."""
 
     index: int
     kind: str
@@ -86,9 +84,7 @@ def content_of(raw: str) -> bytes:
 
 def size_of(part: Part) -> int:
     """Return the decoded bytes of a file, or the bytes of text and data as ASCII JSON. A file with an address has 0.
-
-    Raises ConfigError for data that JSON cannot represent.
-    """
+    Raises ConfigError for data that JSON cannot represent."""
     match part:
         case TextPart(text=text):
             return _json_bytes(text)
@@ -103,13 +99,8 @@ def size_of(part: Part) -> int:
 
 
 def require_parts(parts: Iterable[Part], metadata: JsonObject) -> None:
-    """Check the parts and metadata of a message before it is accepted or sent.
-
-    Raises:
-        TooManyParts: more than ``PARTS_MAX`` parts, or more than ``PARTS_BYTES_MAX`` bytes of files, data and
-            metadata, decoded, together.
-        ConfigError: JSON cannot represent the data or metadata.
-    """
+    """Check the parts and metadata of a message before it is accepted or sent. Raises TooManyParts for more than
+    ``PARTS_MAX`` parts or ``PARTS_BYTES_MAX`` decoded bytes of all, and ConfigError for data that JSON cannot hold."""
     parts = tuple(parts)
     if len(parts) > PARTS_MAX:
         raise TooManyParts(f"{len(parts):,} files and data; at most {PARTS_MAX} are taken (parts_max)")
@@ -177,12 +168,10 @@ def require_finite(value: Any) -> None:
 
 
 def answer_parts(task: Task) -> tuple[tuple[ListedPart, ...], int]:
-    """Return the files and data of an agent's answer, in order, and their total.
-
-    They are the parts of the artifacts, then those of the last message. Payloads of extensions (cost, confidence,
-    effects) are skipped. At most ``PARTS_MAX`` are listed. Content is kept in order while it fits into
-    ``PARTS_BYTES_MAX``; the other parts are ``truncated``.
-    """
+    """Return the files and data of an agent's answer, in order, and their total. They are the parts of the artifacts,
+    then those of the last message. Payloads of extensions (cost, confidence, effects) are skipped. At most
+    ``PARTS_MAX`` are listed. Content is kept in order while it fits into ``PARTS_BYTES_MAX``; the other parts are
+    ``truncated``."""
     answered = list(_answered(task))
     listed: list[ListedPart] = []
     left = PARTS_BYTES_MAX

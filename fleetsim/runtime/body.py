@@ -27,11 +27,9 @@ EXTENSION_MAX = 10
 
 
 class Deadline:
-    """A deadline for a peer, extended by the time in which the loop was late (``extended_s`` in all).
-
-    ``at`` is None without a deadline. As a context it works as ``asyncio.timeout_at``: leaving raises
-    TimeoutError if it passed. ``start`` calls a function instead of cancelling a task.
-    """
+    """A deadline for a peer, extended by the time in which the loop was late (``extended_s`` in all). ``at`` is None
+    without a deadline. As a context it works as ``asyncio.timeout_at``: leaving raises TimeoutError if it passed.
+    ``start`` calls a function instead of cancelling a task."""
 
     _step_s: float
     _extended_max_s: float

@@ -77,10 +77,8 @@ class BodyAccount(Turns, Protocol):
         """The body's place in memory."""
 
     async def hold(self, more: int, place: BodyPlace, size: int, deadline: Deadline | None) -> None:
-        """Count ``more`` bytes of a body, and wait until its ``size`` bytes may be held, without its ``deadline``.
-
-        The caller subtracts them from ``bytes``. Raises Refusal (429).
-        """
+        """Count ``more`` bytes of a body, and wait until its ``size`` bytes may be held, without its ``deadline``. The
+        caller subtracts them from ``bytes``. Raises Refusal (429)."""
 
 
 class RequestTurn(Protocol):
@@ -113,10 +111,8 @@ class BodyReader:
         self, request: Request, *, deadline: Deadline | None = None, account: BodyAccount | None = None
     ) -> bytes:
         """The whole body, before the ``deadline`` if one is given, charged to ``account`` or the request's principal.
-
         It may be parsed at once, until the caller waits next. Raises Refusal: 413 too large, 429 a limit of the account
-        or no memory, 408 too slow, 400 the client left before the end.
-        """
+        or no memory, 408 too slow, 400 the client left before the end."""
         charged: RequestTurn | None = request.scope.get(CHARGED)
         account = account or (charged.account if charged is not None else None)
         # Whether the body is there already, as most are: a deadline would be half of what reading it costs.
@@ -286,10 +282,8 @@ class EventSource(Protocol[EventT_co]):
 
 
 class EventStreamResponse(Response, Generic[EventT]):
-    """Streams a source; ``write`` makes the bytes of one event. The source is closed however it ends.
-
-    The source of the events does not know this connection; when it closes, only the reader ends.
-    """
+    """Streams a source; ``write`` makes the bytes of one event. The source is closed however it ends. The source of the
+    events does not know this connection; when it closes, only the reader ends."""
 
     media_type = EVENT_STREAM
 

@@ -92,10 +92,8 @@ class _Failures:
 
 
 class Breaker:
-    """A circuit breaker per receiver: after five failures in a row it gets no request for a while (threat T-23).
-
-    So requests one after another cannot flood a host that is down, or that never wanted them.
-    """
+    """A circuit breaker per receiver: after five failures in a row it gets no request for a while (threat T-23). So
+    requests one after another cannot flood a host that is down, or that never wanted them."""
 
     # Not the breaker of ``caller.agent_limiter``: a delivery may end here without a result (its task ends, the agent
     # stops), so the clock admits a try, and no caller has to return a place.
@@ -170,11 +168,8 @@ class ClosableConnection(Protocol):
 
 
 class Connections:
-    """The open connections, counted per peer address.
-
-    At a cap the longest idle one (without a request under way) is closed, first of those that never sent a request. So
-    idle connections lock nobody out, and no request is cut off.
-    """
+    """The open connections, counted per peer address. At a cap the longest idle one (without a request under way) is
+    closed, first of those that never sent a request. So idle connections lock nobody out, and no request is cut off."""
 
     def __init__(self, limits: ServerLimits) -> None:
         self.limits = limits

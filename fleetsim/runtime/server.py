@@ -155,10 +155,8 @@ async def serving(
     on_stop: Callable[[], Awaitable[None]] | None = None,
     what: str = "the agent",
 ) -> AsyncIterator[str]:
-    """Serve inside a running program; yields the root URL once requests are answered. Closes ``listener``.
-
-    Raises ConfigError, which calls the application ``what``, if the application refused to start.
-    """
+    """Serve inside a running program; yields the root URL once requests are answered. Closes ``listener``. Raises
+    ConfigError, which calls the application ``what``, if the application refused to start."""
     host, bound = listener.getsockname()[:2]
     server = Server(app, limits, on_stop=on_stop, signals=False)
     async with Workers("server") as workers:

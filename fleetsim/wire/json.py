@@ -77,10 +77,8 @@ def _with_escapes(data: bytes, escape: re.Pattern[bytes], other: bytes) -> bytes
 
 
 def _check_values(data: bytes) -> None:
-    """Refuse a document that would cost too much as values, before one is built.
-
-    It counts with searches of the standard library alone, which run a hundred times as fast as a loop.
-    """
+    """Refuse a document that would cost too much as values, before one is built. It counts with searches of the
+    standard library alone, which run a hundred times as fast as a loop."""
     times = max(1, -(-len(data) // WIRE_BYTES_MAX))
     opened = data.count(b"[") + data.count(b"{")
     # most documents end here

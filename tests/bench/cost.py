@@ -128,11 +128,9 @@ def ask_agent(method: str, skill: str, path: str = "/a2a") -> Ask:
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """Who else does it: a side of ours, or a program of ``tests/bench/peers`` in the environment ``env``.
-
-    ``words`` are its arguments before the URL it calls; ``way`` is that URL's path. ``units`` are fewer a turn, for one
-    that would take minutes over the row's.
-    """
+    """Who else does it: a side of ours, or a program of ``tests/bench/peers`` in the environment ``env``. ``words`` are
+    its arguments before the URL it calls; ``way`` is that URL's path. ``units`` are fewer a turn, for one that would
+    take minutes over the row's."""
 
     title: str
     env: str = ""
@@ -144,11 +142,9 @@ class Peer:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What is measured: ``units`` a turn of ``ours``, of its ``floor`` and of each of ``peers``.
-
-    They are asked for with ``ask`` and ``ask_floor``; ``target`` is the most that we may cost, in times of the floor.
-    What ``prepare`` does is not measured.
-    """
+    """What is measured: ``units`` a turn of ``ours``, of its ``floor`` and of each of ``peers``. They are asked for
+    with ``ask`` and ``ask_floor``; ``target`` is the most that we may cost, in times of the floor. What ``prepare``
+    does is not measured."""
 
     unit: str
     units: int
@@ -325,8 +321,7 @@ class Measured:
 
 class Command:
     """A verb of the command line, started anew for each unit, as it is where it is installed: its bytecode is written
-    at the first start, whatever the shell says, and read from then on.
-    """
+    at the first start, whatever the shell says, and read from then on."""
 
     pid = os.getpid()
 

@@ -256,11 +256,8 @@ async def read_http(reader: asyncio.StreamReader) -> tuple[str, Head, bytes]:
 
 
 async def serve_attacker(port: int) -> None:
-    """A2A 0.3 by hand: cheap for the attacker, so that what is measured is the hub.
-
-    On a machine of its own it would take no processor from the hubs; on this one it lets them, and whoever else is
-    measured, go first.
-    """
+    """A2A 0.3 by hand: cheap for the attacker, so that what is measured is the hub. On a machine of its own it would
+    take no processor from the hubs; on this one it lets them, and whoever else is measured, go first."""
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     os.nice(10)
     tasks: dict[str, str] = {}
@@ -383,8 +380,7 @@ class Door:
         self, body: bytes, *, method: str = "POST", path: str = "", chunk: int = 0, pause_s: float = 0.0
     ) -> bytes:
         """One request over a connection of its own, its body in chunks of so many bytes; returns the answer's body,
-        which is read after ``pause_s``.
-        """
+        which is read after ``pause_s``."""
         place = urlsplit(self.url)
         framing = "transfer-encoding: chunked" if chunk else f"content-length: {len(body)}"
         head = (

@@ -109,10 +109,8 @@ async def fleet(
     server: Server | None,
     share: float,
 ) -> AsyncIterator[Fleet]:
-    """Running hubs, each with ``share`` of a processor. ``server`` has their ledger, or each has a file.
-
-    ``names`` are the agents, each with its path below ``agents``.
-    """
+    """Running hubs, each with ``share`` of a processor. ``server`` has their ledger, or each has a file. ``names`` are
+    the agents, each with its path below ``agents``."""
     folder = Path(tempfile.mkdtemp(prefix=f"hubs-{name}-"))
     rows = [f"  - {{name: {one}, url: '{agents}/{place}', rpcUrl: '{agents}/{place}'}}" for one, place in names.items()]
     settings = f"fleet: {{poll_interval_s: 3600, calls_per_agent_max: 16, base_url: 'http://{name}.test'}}"

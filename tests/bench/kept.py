@@ -171,10 +171,8 @@ Steps = Callable[[str], tuple[Callable[[], Awaitable[object]], ...]]
 
 
 def in_steps(steps: Steps) -> Side:
-    """Requests in three steps each, many at a time, every step awaited until it is durable.
-
-    What is recorded is made beforehand, for the turn after this one: recording is measured, not making.
-    """
+    """Requests in three steps each, many at a time, every step awaited until it is durable. What is recorded is made
+    beforehand, for the turn after this one: recording is measured, not making."""
     names = (f"{number:036d}" for number in itertools.count())
     made: list[tuple[Callable[[], Awaitable[object]], ...]] = []
 

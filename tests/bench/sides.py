@@ -228,10 +228,8 @@ async def nothing(_: int) -> None:
 
 @dataclass(frozen=True)
 class Side:
-    """One side while it lives: where it listens, if it does, and what is left to do of so many units.
-
-    A client does its units in ``finish``; a server is asked from outside, and ends there what it has begun.
-    """
+    """One side while it lives: where it listens, if it does, and what is left to do of so many units. A client does its
+    units in ``finish``; a server is asked from outside, and ends there what it has begun."""
 
     finish: Callable[[int], Awaitable[None]] = nothing
     facts: Json = field(default_factory=dict)

@@ -133,10 +133,8 @@ class Soak:
         return f"RSS hub {hub:.1f} agents {agents:.1f} MiB  {dict(self.ended)}"
 
     async def still(self, like: dict[str, int] | None = None) -> dict[str, int]:
-        """What both processes hold after a silence: once it is no more than ``like``, or after ``SILENCE_S_MAX``.
-
-        A card that is fetched again just then has a connection open for a while; waiting tells it from a leak.
-        """
+        """What both processes hold after a silence: once it is no more than ``like``, or after ``SILENCE_S_MAX``. A
+        card that is fetched again just then has a connection open for a while; waiting tells it from a leak."""
         patience = time.monotonic() + (SILENCE_S_MAX if like else 0)
         await asyncio.sleep(BRIEF.terminal_ttl_s + BRIEF.sweep_interval_s + 10)
         while True:

@@ -28,12 +28,9 @@ Make = Callable[[Agent], Agent]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """One broken agent.
-
-    ``make`` breaks a healthy agent. ``row`` is the row of the checklist that fails for it; ``also`` are the
-    other rows (ids in one text) that fail for the same fault, with the reason why. ``incident`` says where
-    the fault was met, if it was. ``dialects`` are those it is to be checked in, None for those of its card.
-    """
+    """One broken agent. ``make`` breaks a healthy agent. ``row`` is the row of the checklist that fails for it;
+    ``also`` are the other rows (ids in one text) that fail for the same fault, with the reason why. ``incident`` says
+    where the fault was met, if it was. ``dialects`` are those it is to be checked in, None for those of its card."""
 
     mutant_id: str
     row: str
@@ -173,9 +170,7 @@ class Catalogue:
         **parts: Any,
     ) -> None:
         """Add one. ``heading`` is its row, its id and its title, as in ``C-05 skill-untagged: a skill has no tags``.
-
-        ``parts`` are the options of ``breaks``, ``as_offered`` has it checked in its card's dialects.
-        """
+        ``parts`` are the options of ``breaks``, ``as_offered`` has it checked in its card's dialects."""
         names, _, title = heading.partition(": ")
         row, mutant_id = names.split()
         self.mutants.append(

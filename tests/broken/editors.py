@@ -202,10 +202,8 @@ def edit_error(
 
 
 def answer_error(on: Callable[[HttpRequest], bool], code: int, message: str, *, if_granted: bool = False) -> Edit:
-    """Answer every such request with this JSON-RPC error, as plain JSON or as a stream's only event.
-
-    With ``if_granted`` only those that would have been granted; other refusals stay as they are.
-    """
+    """Answer every such request with this JSON-RPC error, as plain JSON or as a stream's only event. With
+    ``if_granted`` only those that would have been granted; other refusals stay as they are."""
 
     def error(asked: HttpRequest) -> Json:
         return {"jsonrpc": "2.0", "id": asked.call.get("id"), "error": {"code": code, "message": message}}

@@ -39,11 +39,9 @@ async def check_app(
     path: str = "",
     progress: Progress | None = None,
 ) -> Report:
-    """Check the application that ``make`` builds on the runtime it is given.
-
-    Its log is watched and hours pass, so this belongs on a ``VirtualLoop``. The agent must allow webhooks to
-    ``ALLOW``. ``path`` is the endpoint's, if the card is not to be trusted with it.
-    """
+    """Check the application that ``make`` builds on the runtime it is given. Its log is watched and hours pass, so this
+    belongs on a ``VirtualLoop``. The agent must allow webhooks to ``ALLOW``. ``path`` is the endpoint's, if the card is
+    not to be trusted with it."""
     network = MemoryNetwork(seed=seed)
     network.addresses["checker"] = (CHECKER_ADDRESS,)
     listener = Listener(CHECKER, Sink())

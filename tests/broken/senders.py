@@ -319,10 +319,8 @@ def silent_about(*states: TaskState) -> type[WebhookSender]:
 
 
 class Untold:
-    """Webhooks registered after the send that are never told, by task and URL; ``late`` says of which tasks.
-
-    Once agents knew the webhooks that came with the send, and no others (seed "Push config must be read ...").
-    """
+    """Webhooks registered after the send that are never told, by task and URL; ``late`` says of which tasks. Once
+    agents knew the webhooks that came with the send, and no others (seed "Push config must be read ...")."""
 
     def __init__(self, late: Callable[[Task], bool] = lambda _task: True) -> None:
         self.late = late

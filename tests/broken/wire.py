@@ -110,13 +110,10 @@ class HttpResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """One change. ``on`` says which requests it is about; each of the others may be left out.
-
-    ``request`` changes the JSON body before the agent reads it; ``answer`` changes an answer in place;
-    ``frames`` is called once a stream and returns what to do with each of its frames. ``hold_open_s`` keeps a
-    stream open that long after its last frame. ``headers`` changes the request's headers. ``instead``
-    answers in place of the agent, before the body is read.
-    """
+    """One change. ``on`` says which requests it is about; each of the others may be left out. ``request`` changes the
+    JSON body before the agent reads it; ``answer`` changes an answer in place; ``frames`` is called once a stream and
+    returns what to do with each of its frames. ``hold_open_s`` keeps a stream open that long after its last frame.
+    ``headers`` changes the request's headers. ``instead`` answers in place of the agent, before the body is read."""
 
     on: Callable[[HttpRequest], bool] = lambda _asked: True
     request: Callable[[Json], Json] | None = None

@@ -132,10 +132,8 @@ def test_a_ceremony_that_missed_its_time_is_an_alert() -> None:
 
 
 class Told:
-    """The events of ``Alerts`` as seconds pass: (second, raised or cleared), and whether a recovery follows.
-
-    Each alert is delivered at once, or never.
-    """
+    """The events of ``Alerts`` as seconds pass: (second, raised or cleared), and whether a recovery follows. Each alert
+    is delivered at once, or never."""
 
     def __init__(self, cooldown_s: float = COOLDOWN_S, *, delivered: bool = True) -> None:
         self.alerts = Alerts()

@@ -59,11 +59,9 @@ def pattern(printed: str) -> re.Pattern[str]:
 
 
 class Terminal:
-    """One interactive shell with job control, in a fresh home, on a terminal that it controls.
-
-    Jobs in the background keep the terminal. A command in the foreground reads from the terminal; its output goes
-    to a file, because the jobs print on the terminal as well.
-    """
+    """One interactive shell with job control, in a fresh home, on a terminal that it controls. Jobs in the background
+    keep the terminal. A command in the foreground reads from the terminal; its output goes to a file, because the jobs
+    print on the terminal as well."""
 
     def __init__(self, home: Path, ports: tuple[int, int]) -> None:
         self.home = home

@@ -20,10 +20,8 @@ from tests import command
 
 @dataclass
 class Shell:
-    """A directory with its own state; ``run`` runs a verb in it, and ``up`` a hub of the program ``module``.
-
-    ``told``: the stderr of the last hub so far.
-    """
+    """A directory with its own state; ``run`` runs a verb in it, and ``up`` a hub of the program ``module``. ``told``:
+    the stderr of the last hub so far."""
 
     home: Path
     env: dict[str, str] = field(default_factory=dict)

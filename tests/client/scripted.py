@@ -138,9 +138,8 @@ async def _stream(answers: list[Answer], body: dict[str, Any]) -> AsyncIterator[
 
 
 def of_the_text(agent: ASGIApp, *, strict: bool = False) -> tuple[ASGIApp, list[tuple[str, str, int]]]:
-    """The reference agent's ``agent`` over 0.3's HTTP+JSON by the specification's text: below ``/v1``, with the
-    objects of JSON-RPC. A strict one refuses with a status alone. The list has its requests: method, path, status.
-    """
+    """The reference agent's ``agent`` over 0.3's HTTP+JSON by the specification's text: below ``/v1``, with the objects
+    of JSON-RPC. A strict one refuses with a status alone. The list has its requests: method, path, status."""
     seen: list[tuple[str, str, int]] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

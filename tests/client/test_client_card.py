@@ -28,10 +28,8 @@ def card(version: str = "1", **headers: str) -> JSONResponse:
 
 @dataclass
 class Places:
-    """The cards by path, and the requests for them: each path with its If-None-Match.
-
-    An ETag that is asked about is answered with 304 while it is the card's, as RFC 9110 section 13.1.2 has it.
-    """
+    """The cards by path, and the requests for them: each path with its If-None-Match. An ETag that is asked about is
+    answered with 304 while it is the card's, as RFC 9110 section 13.1.2 has it."""
 
     cards: dict[str, Any] = field(default_factory=dict)
     asked: list[tuple[str, str | None]] = field(default_factory=list)

@@ -22,10 +22,8 @@ READING = {"text", "wire", "save"}
 
 
 async def drive(steps: int, seed: int, *, read_only: bool = False) -> list[tuple[str, ...]]:
-    """Press that number of keys or mouse buttons while events arrive; returns the requests to the controls.
-
-    An app that quits (the palette can do that) starts again. Raises the error that ends an app.
-    """
+    """Press that number of keys or mouse buttons while events arrive; returns the requests to the controls. An app that
+    quits (the palette can do that) starts again. Raises the error that ends an app."""
     chance, events = random.Random(seed), flood(steps * EVENTS_PER_STEP)
     asked: list[tuple[str, ...]] = []
     left = steps

@@ -53,11 +53,10 @@ FOREIGN_EVENTS: dict[str, TaskEvent] = {
 @dataclass(frozen=True, kw_only=True)
 class Script:
     """``reply`` is the task at once, the task after a while ("late"), or a message. ``moves`` has seconds and what the
-    task does after them. ``sends``, ``answers`` and ``looks`` are the troubles of the first, second, ...
-    call of that kind; ``lasting``: the last of the looks is that of all later ones. The hub looks beside an open
-    stream, and others do not, so such looks have no trouble. ``opening`` and ``stream`` are
-    troubles of the first stream, the latter after so many events.
-    """
+    task does after them. ``sends``, ``answers`` and ``looks`` are the troubles of the first, second, ... call of that
+    kind; ``lasting``: the last of the looks is that of all later ones. The hub looks beside an open stream, and others
+    do not, so such looks have no trouble. ``opening`` and ``stream`` are troubles of the first stream, the latter after
+    so many events."""
 
     seed: int
     spelling: str

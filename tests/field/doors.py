@@ -79,10 +79,8 @@ class Fleet:
 async def running_fleet(
     home: Path, urls: Mapping[str, str], *, dialect: str | None = None, keys: Mapping[str, str] = MappingProxyType({})
 ) -> AsyncIterator[Fleet]:
-    """A hub for these agents, called in ``dialect`` or as their cards say, and an MCP session with it.
-
-    ``keys`` are further keys of agents by name, as agents.yaml has them.
-    """
+    """A hub for these agents, called in ``dialect`` or as their cards say, and an MCP session with it. ``keys`` are
+    further keys of agents by name, as agents.yaml has them."""
     shell = Shell(home)
     # Each command holds a thread while it runs, also while it waits for a late reply.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(64))

@@ -54,9 +54,7 @@ def tinyproxy(folder: Path) -> Iterator[tuple[str, Path]]:
 @contextmanager
 def nginx(folder: Path, agent: str, authority: Authority) -> Iterator[str]:
     """TLS in front of ``agent``: it requires a client certificate, and compresses with any coding its caller accepts.
-
-    The outer server requests gzip from the inner one, as gateways do that compress on the way to themselves.
-    """
+    The outer server requests gzip from the inner one, as gateways do that compress on the way to themselves."""
     with held_port() as outer, held_port() as inner:
         command = _nginx_command(folder, agent, authority, outer, inner)
         with _running(command, outer, folder / "nginx.out"):

@@ -69,10 +69,8 @@ def ours(data: bytes) -> list[Seen]:
 
 
 def theirs(data: bytes) -> list[Seen]:
-    """The requests that h11 reads from the same bytes, as long as it can.
-
-    It refuses the empty line before a request that a server should skip (RFC 9112 section 2.2): that is removed here.
-    """
+    """The requests that h11 reads from the same bytes, as long as it can. It refuses the empty line before a request
+    that a server should skip (RFC 9112 section 2.2): that is removed here."""
     read: list[Seen] = []
     try:
         while data:

@@ -11,11 +11,8 @@ from tests.fuzz.mutate import Mutator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """``draw`` makes the next input, ``judge`` uses it.
-
-    ``judge`` says whether the input was accepted. Any error of it is a finding: the errors a reader declares
-    are caught inside it, and nothing else is.
-    """
+    """``draw`` makes the next input, ``judge`` uses it. ``judge`` says whether the input was accepted. Any error of it
+    is a finding: the errors a reader declares are caught inside it, and nothing else is."""
 
     name: str
     promise: str

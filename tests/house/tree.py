@@ -32,9 +32,7 @@ _WRITTEN = {".py", ".md", ".toml", ".yaml", ".yml", ".txt", ".in", ".json", ".mj
 
 def parsed(path: Path) -> ast.Module:
     """The syntax tree of a file, parsed each time: all of them together need more memory than the rest of the tests.
-
-    Garbage collection is off meanwhile: it would visit the nodes again and again, and none is garbage.
-    """
+    Garbage collection is off meanwhile: it would visit the nodes again and again, and none is garbage."""
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -164,13 +164,10 @@ async def local_hub(
     traced: Callable[[Runtime], Tracer] | None = None,
     **settings: Any,
 ) -> AsyncIterator[LocalHub]:
-    """Agents at http://NAME.example:8000/a2a and a hub at ``HUB`` that they can reach.
-
-    ``agents_yaml`` is a fleet file that is read, and read again when it changes. ``agent_keys`` is the
-    part of the environment that has keys of agents and people, and ``people`` is people.yaml. ``peers`` are agents by
-    name that are not ours. ``door`` wraps the application of the hub and of each agent. Agents reach the hub at
-    ``base_url`` if that is given.
-    """
+    """Agents at http://NAME.example:8000/a2a and a hub at ``HUB`` that they can reach. ``agents_yaml`` is a fleet file
+    that is read, and read again when it changes. ``agent_keys`` is the part of the environment that has keys of agents
+    and people, and ``people`` is people.yaml. ``peers`` are agents by name that are not ours. ``door`` wraps the
+    application of the hub and of each agent. Agents reach the hub at ``base_url`` if that is given."""
     network = MemoryNetwork()
     network.addresses["hub.example"] = ("93.184.216.34",)
     files = MemoryFiles({str(FOLDER / "README.md"): "about"})

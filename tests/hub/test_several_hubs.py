@@ -104,10 +104,8 @@ async def pair(
     agent: Callable[..., Agent] = agent_of,
     others: tuple[AgentEntry, ...] = (),
 ) -> AsyncIterator[Pair]:
-    """``others`` are agents beside quinn.
-
-    ``poll_s``: after a hub has left, webhooks at its address do not arrive, and polls must find the end.
-    """
+    """``others`` are agents beside quinn. ``poll_s``: after a hub has left, webhooks at its address do not arrive, and
+    polls must find the end."""
     place = Place.read(server.url(schema), password=True)
     async with AsyncExitStack() as stack:
         runtime: Runtime = await stack.enter_async_context(running_runtime(seed=1))

@@ -262,10 +262,8 @@ def test_a_size_limit_is_refused_for_a_ledger_in_postgresql(server: Server) -> N
 
 class CommitCutter:
     """A proxy in front of the server. Once ``armed``, it cuts the connection before or after the next commit.
-
     ``reaches``: the server gets the commit, and its reply is dropped; with ``waits`` once the server has committed.
-    ``spared``: the number of commits that pass before.
-    """
+    ``spared``: the number of commits that pass before."""
 
     spared = 0
 
@@ -327,8 +325,7 @@ SYNC = b"S\x00\x00\x00\x04"
 
 class HubStopper:
     """A proxy that lets a hub stand still in the middle of a message. Once ``armed``, the last bytes of the next
-    statement of a transaction and all later ones stay with it, and the connection stays open.
-    """
+    statement of a transaction and all later ones stay with it, and the connection stays open."""
 
     def __init__(self, server: Server) -> None:
         self.armed = False

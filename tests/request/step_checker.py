@@ -474,9 +474,7 @@ class Checker:
 
     def rest(self, wake: float, told: bool) -> None:
         """No further signal comes: the next poll must be scheduled, or ``told`` says that the agent may send news.
-
-        ``told``: a stream is open or being opened, the agent took a webhook, or it owes us an answer.
-        """
+        ``told``: a stream is open or being opened, the agent took a webhook, or it owes us an answer."""
         life = self.life
         if life.closed:
             assert wake == NEVER, "woken after the end"

@@ -366,10 +366,8 @@ class Door:
         app: Any = None,
         **limits: Any,
     ) -> list[float]:
-        """Serve for ``seconds``; every client connects at once. Returns the seconds between the accepts.
-
-        ``left`` gets the clients that are still connected, ``ended_s`` the moment at which the server ended.
-        """
+        """Serve for ``seconds``; every client connects at once. Returns the seconds between the accepts. ``left`` gets
+        the clients that are still connected, ``ended_s`` the moment at which the server ended."""
         loop = asyncio.get_running_loop()
         monkeypatch.setattr(loop, "sock_accept", self.sock_accept, raising=False)
         monkeypatch.setattr(loop, "connect_accepted_socket", self.connect_accepted_socket, raising=False)

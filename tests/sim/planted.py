@@ -487,10 +487,8 @@ def _functions(code: CodeType) -> Iterator[CodeType]:
 
 
 def look_for(defect: Planted, *, first: int, seeds: int, cut: Path | None = None) -> str:
-    """Plant the defect in a process of its own and play seeds until one breaks its rule: ``SEED RULES``, or empty.
-
-    The scenario that broke it is cut down to the file ``cut``, if given; an existing file is played instead.
-    """
+    """Plant the defect in a process of its own and play seeds until one breaks its rule: ``SEED RULES``, or empty. The
+    scenario that broke it is cut down to the file ``cut``, if given; an existing file is played instead."""
     words = ["--plant", defect.name, "--first", f"{first}", "--seeds", f"{seeds}"]
     words += ["--cut", str(cut)] if cut else []
     done = command.run(words, TOP, os.environ, module="tests.sim.planted")

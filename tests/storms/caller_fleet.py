@@ -68,11 +68,9 @@ class Promise(NamedTuple):
 
 @dataclass
 class Truth:
-    """The agents' records by correlation id: the number of starts, the texts, and the answers that arrived.
-
-    ``arrived`` are the sends that arrived whole, answers among them. ``promised`` are the webhooks that got
-    a 2xx: the state of each, the time of its response, and whether the reply to the send had left by then.
-    """
+    """The agents' records by correlation id: the number of starts, the texts, and the answers that arrived. ``arrived``
+    are the sends that arrived whole, answers among them. ``promised`` are the webhooks that got a 2xx: the state of
+    each, the time of its response, and whether the reply to the send had left by then."""
 
     begun: Counter[str] = field(default_factory=Counter)
     said: dict[str, str] = field(default_factory=dict)

@@ -405,10 +405,8 @@ class Storm:
         return done, await self.check()
 
     async def keep(self) -> str:
-        """Write problems, notes and each table into the folder. Returns the explanation of the problems:
-
-        the notes, the warnings of the hubs, and each line of the folder about the requests of the problems.
-        """
+        """Write problems, notes and each table into the folder. Returns the explanation of the problems: the notes, the
+        warnings of the hubs, and each line of the folder about the requests of the problems."""
         seen, folder = self.seen, self.folder
         (folder / "problems").write_text("\n".join(seen.problems))
         (folder / "notes").write_text("\n".join(seen.notes))
@@ -554,11 +552,9 @@ class Storm:
         return sum(map(len, minutes.values())), len(hand)
 
     async def _notices(self) -> str:
-        """Each question has one notice: delivered, or given up with a reason. None is sent again after that record.
-
-        A hub that is lost between a delivery and its record lets another one repeat it. One that is lost before it
-        has a notice on record leaves none if somebody answers at once.
-        """
+        """Each question has one notice: delivered, or given up with a reason. None is sent again after that record. A
+        hub that is lost between a delivery and its record lets another one repeat it. One that is lost before it has a
+        notice on record leaves none if somebody answers at once."""
         ends: Counter[str] = Counter()
         first = "SELECT subject, min(extract(epoch FROM at))::float8 FROM storm_notices GROUP BY 1"
         ended = {row[0]: row[1] for row in await self._rows(first)}

@@ -25,11 +25,9 @@ CHUNK = 65_536
 
 
 class Line:
-    """The connections of one hub to each cluster of PostgreSQL.
-
-    ``closed``: connections are ended and refused. ``silent``: nothing passes, and nothing ends. ``at_commit``: the next
-    commit ends its connection, before it (False) or after it (True) reached the server.
-    """
+    """The connections of one hub to each cluster of PostgreSQL. ``closed``: connections are ended and refused.
+    ``silent``: nothing passes, and nothing ends. ``at_commit``: the next commit ends its connection, before it (False)
+    or after it (True) reached the server."""
 
     def __init__(self) -> None:
         self.closed = False

@@ -117,8 +117,7 @@ class Person:
 
     async def check(self, f: Fleet, seed: int, before: set[str] | None) -> None:
         """Each question has one notice. A caller that stops between a notice and its record lets another repeat it;
-        ``before`` are those on record at that stop, if there was one.
-        """
+        ``before`` are those on record at that stop, if there was one."""
         asked = {record.question.question_id for record in await f.ledger.questions(open_only=False)}
         assert await self.on_record(f) == asked == self.taken.keys(), f"seed {seed}: notices of {self.taken}"
         again = {name for name in asked if self.taken[name] > 1 and (before is None or name in before)}

@@ -29,10 +29,8 @@ _CODES = {"full": FULL, "busy": BUSY, "read-only": READONLY}
 
 
 class Nth:
-    """Fails calls number ``first`` to ``first + length - 1``: of those that lock if busy, else that change files.
-
-    A disk that fails a write with "busy" would mislead SQLite, which takes that error for a lock's.
-    """
+    """Fails calls number ``first`` to ``first + length - 1``: of those that lock if busy, else that change files. A
+    disk that fails a write with "busy" would mislead SQLite, which takes that error for a lock's."""
 
     def __init__(self, kind: str, first: int, length: int) -> None:
         self.seen = 0

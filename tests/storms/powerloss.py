@@ -125,11 +125,9 @@ def torn(step: Step, rng: random.Random) -> Step:
 
 
 def image(steps: Sequence[Step], mode: str, rng: random.Random, target: Path) -> tuple[int, int]:
-    """Write the files of a cut after ``steps``; returns the calls acknowledged and the calls begun by then.
-
-    They replace those in ``target``. The ledger keeps its inode there, or it would count as a copy.
-    A deleted file may come back until its folder is synced; the witness may be any that was written.
-    """
+    """Write the files of a cut after ``steps``; returns the calls acknowledged and the calls begun by then. They
+    replace those in ``target``. The ledger keeps its inode there, or it would count as a copy. A deleted file may come
+    back until its folder is synced; the witness may be any that was written."""
     files: dict[str, DiskFile] = {}
     ghosts: dict[str, DiskFile] = {}
     heads, done, begun = [b""], 0, 0

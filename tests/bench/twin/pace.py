@@ -13,8 +13,7 @@ SKILL = "mill"
 @dataclass(frozen=True)
 class Pace:
     """Of one agent: seconds that half and 95 of 100 tasks take at most, and which share takes ``long_s`` besides;
-    pieces of an answer, shares that fail and that ask, cost in US dollars.
-    """
+    pieces of an answer, shares that fail and that ask, cost in US dollars."""
 
     p50_s: float
     p95_s: float

@@ -48,10 +48,8 @@ WARM_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What came out: the twin's fit on what it was fitted to, on what came next, and the prediction.
-
-    ``itself`` is what came before held to what came next, as the twin is: no twin can know more.
-    """
+    """What came out: the twin's fit on what it was fitted to, on what came next, and the prediction. ``itself`` is what
+    came before held to what came next, as the twin is: no twin can know more."""
 
     fitted: Comparison
     next: Comparison

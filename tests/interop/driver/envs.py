@@ -31,10 +31,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Env:
-    """One environment. ``name`` is the folder of its pinned files under ``peers/``.
-
-    ``programs`` is the folder of its server and client, if another's serve it too.
-    """
+    """One environment. ``name`` is the folder of its pinned files under ``peers/``. ``programs`` is the folder of its
+    server and client, if another's serve it too."""
 
     name: str
     kind: Kind

@@ -107,10 +107,8 @@ class Absent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """One pair of programs. ``operations`` are exactly those the client's program reports.
-
-    ``hub``: a hub of ours stands between them, which the client calls and asks for the skill of script.json.
-    """
+    """One pair of programs. ``operations`` are exactly those the client's program reports. ``hub``: a hub of ours
+    stands between them, which the client calls and asks for the skill of script.json."""
 
     name: str
     title: str
@@ -207,10 +205,9 @@ AGENT_CLIENT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
-    """An agent framework, and the SDK it is made with: what its server and its client can do with that SDK's
-    client and server, they must do with ours. The parts that they lack, for the reasons in ``server`` and ``client``,
-    they are seen not to do with either. ``operations`` are those of its client; ``rest``: over HTTP+JSON alone.
-    """
+    """An agent framework, and the SDK it is made with: what its server and its client can do with that SDK's client and
+    server, they must do with ours. The parts that they lack, for the reasons in ``server`` and ``client``, they are
+    seen not to do with either. ``operations`` are those of its client; ``rest``: over HTTP+JSON alone."""
 
     env: Env
     title: str

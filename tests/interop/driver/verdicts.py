@@ -29,11 +29,9 @@ from driver.expected import (
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A row's verdict for a peer, its reason unless it passes, and the exchange.
-
-    ``after`` is a row to probe with it, for a row that reads the replies to others; ``kept`` is false where
-    a probe asks until its patience ends, so that no two runs ask alike.
-    """
+    """A row's verdict for a peer, its reason unless it passes, and the exchange. ``after`` is a row to probe with it,
+    for a row that reads the replies to others; ``kept`` is false where a probe asks until its patience ends, so that no
+    two runs ask alike."""
 
     row: str
     verdict: str

@@ -20,11 +20,9 @@ NO_AGENT = "protocol_error, never"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One weather. ``what`` tells it to a reader; ``fault`` is its number in docs/reference/faults.md.
-
-    ``skill`` is the first word of the message, ``stream`` whether the caller streams, ``push`` whether it
-    offers its webhook. ``expected`` has an entry for each peer that can be put into this weather.
-    """
+    """One weather. ``what`` tells it to a reader; ``fault`` is its number in docs/reference/faults.md. ``skill`` is the
+    first word of the message, ``stream`` whether the caller streams, ``push`` whether it offers its webhook.
+    ``expected`` has an entry for each peer that can be put into this weather."""
 
     name: str
     what: str
