@@ -16,7 +16,9 @@ from fleetsim.fleet.settings import AgentEntry, FleetConfig
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
 from fleetsim.ledger.sqlite import open_ledger
+from fleetsim.model.limits import MIB, WIRE_BYTES_MAX
 from fleetsim.model.work import SkillRequest
+from fleetsim.runtime.limits import LINGER_BYTES_MAX
 from fleetsim.runtime.ports import Request, Runtime
 from fleetsim.runtime.real import running_runtime
 from tests.hub.local_hub import worker
@@ -193,7 +195,7 @@ async def test_a_body_over_the_limit_is_refused_while_it_is_still_arriving(tmp_p
         reader, writer = await stalled(hub, "127.0.0.2", head)
         sent = 0
         async with asyncio.timeout(60):
-            while not reader.at_eof() and sent < 64 * 1024 * 1024:
+            while not reader.at_eof() and sent < 96 * MIB:
                 chunk = b" " * 65_536
                 writer.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
                 sent += len(chunk)
@@ -202,7 +204,7 @@ async def test_a_body_over_the_limit_is_refused_while_it_is_still_arriving(tmp_p
                 except ConnectionError:
                     break
                 await asyncio.sleep(0)
-        assert sent < 32 * 1024 * 1024, "the hub did not read on"
+        assert sent < WIRE_BYTES_MAX + LINGER_BYTES_MAX + 8 * MIB, "the hub did not read on"
         writer.transport.abort()
         async with asyncio.timeout(30):  # sixteen megabytes are charged to quinn: it may get 429 for a while
             while (status := (await good(hub, runtime, "quinn", cid, task_id))[0]) == 429:
