@@ -187,7 +187,7 @@ class Dispatcher:
             if attempts >= policy.attempts:
                 self._retried.add(cid)
             elif now >= outcome.ended_at + timedelta(seconds=policy.waits_s[attempts]):
-                with suppress(UnknownTarget, NotAccepting):  # tried again a minute later
+                with suppress(FleetsimError):  # a cooldown, a limit, a full disk: tried again a minute later
                     with suppress(RetryRefused, MayHaveRun):
                         await self.retry(cid)
                     self._retried.add(cid)
@@ -356,6 +356,8 @@ class Dispatcher:
         """The route with the pauses and the fallback of agents.yaml. A fallback's own policy has no effect."""
         others: list[AgentRoute] = []
         for name in policy.fallback if request.task_id is None and request.context_id is None else ():
+            if name == request.dispatcher_agent:  # it gave the work away
+                continue
             with suppress(UnknownTarget):  # it takes no work now
                 access = self._access(request) if self._routes.lists else None
                 self._registry.resolve(request.skill, (name,), self._routes.came_through(request), access)

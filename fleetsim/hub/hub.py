@@ -516,8 +516,9 @@ class Hub:
             await asyncio.sleep(60.0)
             self.fleet.health_words()
             before = self.ledger.refusal
-            with suppress(NotAccepting):
+            with suppress(FleetsimError):  # an unreadable row must not stop the pruning
                 await self.dispatcher.retry_due()
+            with suppress(NotAccepting):
                 for _ in range(PRUNINGS_MAX):  # it writes even if there is nothing to delete
                     if not await self.ledger.prune(self.runtime.clock.now()):
                         break

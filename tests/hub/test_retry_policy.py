@@ -125,8 +125,10 @@ async def test_what_may_have_run_or_is_wrong_itself_goes_to_no_other_agent(
         assert (outcome.kind, outcome.agent) == (kind, "quinn")
 
 
-@pytest.mark.parametrize("more", [{"context_id": "k"}, {"task_id": "t"}])
-async def test_a_conversation_goes_to_no_other_agent(more: dict[str, str]) -> None:
+@pytest.mark.parametrize("more", [{"context_id": "k"}, {"task_id": "t"}, {"dispatcher_agent": "clerk"}])
+async def test_a_conversation_goes_to_no_other_agent_and_no_work_back_to_the_one_that_gave_it_away(
+    more: dict[str, str],
+) -> None:
     async with local_hub(worker(), worker("clerk"), entries=skill(fallback=("clerk",))) as t:
         await asyncio.sleep(1)
         t.network.down(AT_QUINN)
@@ -195,6 +197,19 @@ async def test_a_retry_that_is_too_late_or_that_a_person_sent_is_not_sent() -> N
         await t.restart(lambda: asyncio.sleep(4 * 3_600))
         await asyncio.sleep(600)
         assert len(calls) == 3
+
+
+async def test_a_retry_that_is_refused_for_now_is_sent_later_and_the_hub_works_on() -> None:
+    agent, calls = fails_at_first(1)
+    policy = RetryPolicy(attempts=1, on=("failed",), waits=(60.0,))
+    async with local_hub(agent, entries=skill(retry=policy, idempotent=True), cooldowns_s={"echo": 1_200.0}) as t:
+        await asyncio.sleep(1)
+        await submit(t)
+        await t.hub.tracker.wait("c-1")
+        await asyncio.sleep(1_000)
+        assert len(calls) == 1
+        await asyncio.sleep(400)
+        assert calls == ["hi", "hi"]
 
 
 YAML = "agents:\n  - name: quinn\n    url: http://quinn.example\n    skills: [{{name: echo, {}}}]\n"
