@@ -45,7 +45,7 @@ from fleetsim.events.request import (
     QuestionOverdue,
     QuestionWithdrawn,
 )
-from fleetsim.ledger import Ledger, NoticeRecord, NoticeState
+from fleetsim.ledger import LeaseLost, Ledger, NoticeRecord, NoticeState, SharedLedger
 from fleetsim.model.errors import FleetsimError, UnknownTarget
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Question
@@ -137,6 +137,7 @@ class Channels:
         self._links = links
         self._events = events
         self._ledger = ledger
+        self._shared = ledger if isinstance(ledger, SharedLedger) else None
         self._keeping = asyncio.Lock()
         self._closing = False
         self.in_force: Mapping[str, Channel] = {}
@@ -352,6 +353,11 @@ class Channels:
                 over = "its time was over"
             result = SinkResult(sink=queue.sink.shown, attempts=0, reason=over)
             if not over:
+                if row is not None and self._shared is not None:
+                    try:
+                        self._shared.require_lease()
+                    except LeaseLost:
+                        return False  # another hub may send it by now; ``drop_kept`` removes it then
                 result = await self._tell(queue, item.notice, retried=True)
             if not result.reason or not (item.failed or over):  # each failure once
                 self._note(queue, item.notice, result, subject=row.subject if row is not None else "")

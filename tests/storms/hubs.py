@@ -677,7 +677,7 @@ async def storm(
         server.start()
         with ExitStack() as stack:
             front_port, *ports = [stack.enter_context(held_port()) for _ in range(hubs + 1)]
-            server.disk, standby.disk = stack.enter_context(small_disk()), stack.enter_context(small_disk())
+            server.disk, standby.disk = (stack.enter_context(small_disk(256)) for _ in range(2))
             agents = stack.enter_context(Agents(folder / "truth", front_port, ways=FLEET))
             async with AsyncExitStack() as tasks:
                 runtime = await tasks.enter_async_context(running_runtime())
