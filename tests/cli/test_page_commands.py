@@ -36,6 +36,7 @@ APART = {
     r"fleetsim_app|--fleetsim-app|--app ": "tests/check/test_plugin.py and test_check_app.py run an agent of their own",
     r"^python (my_agent|greeter)\.py": "the agent of this test is in its place",
     r"^kill ": "it ends that agent",
+    r"^fleetsim limits raise": "the fleet of this test has no limits",
     r"^fleetsim tape (record|play)": "tests/tape records and plays",
     r"^dask |--cluster ": "tests/sim plays on a cluster of real processes",
 }
@@ -74,7 +75,10 @@ if __name__ == "__main__":
 """
 """The agent of the page about files: the profile quinn reads text alone."""
 
-EXITS = {r"--fail-if|^fleetsim sim diff|--clock x10\b|--strict": {0, 1}, r"^fleetsim health": {0, 1}}
+EXITS = {
+    r"--fail-if|^fleetsim sim diff|--clock x10\b|--strict|^fleetsim health": {0, 1},
+    r"^fleetsim (audit|limits)": {0, 6},
+}
 """Exit codes besides 0 that depend on figures."""
 
 
