@@ -196,8 +196,6 @@ class HubAgent:
 
     agent_card_of_before = agent_card
 
-    # ------------------------------------------------------------------ life
-
     @property
     def ended_chars(self) -> int:
         """The characters that ended tasks keep in memory."""
