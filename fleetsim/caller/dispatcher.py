@@ -337,7 +337,7 @@ class Dispatcher:
         rules = self._tracker.rules
         configured = rules.skill_limits_s.get(skill, rules.task_limit_s)
         limit, limits = request.timeout_s or configured, self._limits
-        return RequestRecord(
+        record = RequestRecord(
             **asdict(route) | {"skill": skill, "hint": route.hint or ""},
             request=replace(request, targets=(agent,), skill=skill),
             accepted_at=now,
@@ -345,12 +345,8 @@ class Dispatcher:
             shortened=limit < configured,
             message_id=self._runtime.ids.new(),
             token_epoch=self._tokens.current,
-            bookings=(
-                limits.bookings(request, skill, [agent, *(other.agent for other in route.fallback)])
-                if limits is not None and limits.limits
-                else ()
-            ),
         )
+        return replace(record, bookings=limits.bookings(record)) if limits and limits.limits else record
 
     def _by_policy(self, route: AgentRoute, request: SkillRequest, policy: SkillEntry) -> AgentRoute:
         """The route with the pauses and the fallback of agents.yaml. A fallback's own policy has no effect."""
@@ -383,7 +379,16 @@ class Dispatcher:
             self._last[event.agent, event.skill] = self._runtime.clock.monotonic()
 
     async def _record(self, records: Sequence[RequestRecord], run: RunRecord | None) -> bool:
-        if not await self._accepted(records, run):
+        try:
+            accepted = await self._accepted(records, run)
+        except OverLimit as error:
+            if self._limits is None or not await self._limits.may_wait(error, self._tracker):
+                error.retry_after_s = max(0.0, (error.resets_at - self._runtime.clock.now()).total_seconds())
+                raise self._dropped(records[0].request, "limit", error) from None
+            why = f"it waited for room: {error}"
+            records = [replace(r, bookings=(), held=True, warnings=(*r.warnings, why)) for r in records]
+            accepted = await self._accepted(records, run)
+        if not accepted:
             return False
         for record in records:
             self._events.publish(RequestAccepted.of(record.request, agent=record.agent, skill=record.skill))
@@ -400,9 +405,6 @@ class Dispatcher:
         accepted = False
         try:
             accepted = await self._ledger.accept(records, run=run)
-        except OverLimit as error:
-            error.retry_after_s = max(0.0, (error.resets_at - self._runtime.clock.now()).total_seconds())
-            raise self._dropped(records[0].request, "limit", error) from None
         finally:
             if not accepted:
                 for key in cooling:

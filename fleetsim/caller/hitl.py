@@ -167,7 +167,7 @@ class HitlMonitor:
             return
         dispatcher = track.record.request.dispatcher_agent
         rule = track.record.declared.hitl
-        barred = rule is not None and rule.person_only
+        barred = not question.task_id or (rule is not None and rule.person_only)
         if dispatcher and dispatcher != track.record.agent and not barred:  # an agent must not approve its own work
             self._workers.start(self._ask_dispatcher(dispatcher, question), name=f"ask:{cid}")
 

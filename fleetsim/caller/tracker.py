@@ -36,7 +36,7 @@ from fleetsim.model.parts import require_parts, weight_of
 from fleetsim.model.task import TERMINAL, Task
 from fleetsim.model.work import Answer, Cause, Decision, Outcome, OutcomeKind, Question, UpdateSource
 from fleetsim.request.ending import outcome_of
-from fleetsim.request.limits import settlement
+from fleetsim.request.limits import raise_in, settlement
 from fleetsim.request.machine import new_track, step
 from fleetsim.request.records import Phase, RequestRecord
 from fleetsim.request.signals import (
@@ -244,6 +244,8 @@ class Tracker:
         if question is not None:
             if answer.decision is Decision.ANSWER:
                 check_answer(question.parts, answer.parts)
+                if not question.task_id:
+                    raise_in(answer.text)
             question = await self._ledger.answer(answer, self._runtime.clock.now())
         if question is None:
             raise UnknownTarget(

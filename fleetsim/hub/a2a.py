@@ -453,7 +453,7 @@ class FleetProxy:
         async with self._events.subscribe(about=cid, everywhere=True) as heard:
             while (track := await self._track(cid)) is not None:
                 question = track.question
-                if question is not None and question.question_id not in answered:
+                if question is not None and question.task_id and question.question_id not in answered:
                     if await self._asked(task, key, question, heard, unfit):
                         answered.add(question.question_id)
                     continue

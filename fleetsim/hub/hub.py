@@ -343,6 +343,7 @@ class Hub:
         await enter(self.a2a)
         # Only now may agents.yaml change: open requests were resumed with the file as it was at the start.
         self._workers.start(self._keep_config(), name="config")
+        self._workers.start(self._keep_limits(), name="limits")
         self._workers.start(self._each_minute(), name="each minute")
         if self.scheduler is not None:
             await enter(self.scheduler)
@@ -463,6 +464,12 @@ class Hub:
             with suppress(NotAccepting):
                 await self.fleet.limits.read()
             await self.broker.release(self.tracker.places())
+
+    async def _keep_limits(self) -> None:
+        while True:
+            await asyncio.sleep(min(self._look_every_s, 60.0))  # a simulated hub has no file to look at
+            with suppress(FleetsimError):
+                await self.fleet.limits.release(self.tracker, self.events)
 
     async def read_keys(self) -> None:
         """Read the keys of agents and people, and apply changes. A problem is reported once."""

@@ -160,7 +160,7 @@ class Ledger(Protocol):
         """The raised notices that no running hub will send, oldest first. This hub owns them from now on."""
 
     async def book(self, bookings: Sequence[Booking]) -> None:
-        """Make these bookings, whether there is room or not."""
+        """Make these bookings, all or none. Raises OverLimit if one of them finds no room."""
 
     async def append(self, events: Sequence[Event]) -> None:
         """Add to the event journal, which keeps about the newest ``events_max`` rows; all or none.

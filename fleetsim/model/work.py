@@ -175,6 +175,7 @@ class Cause(StrEnum):
     CANNOT_FOLLOW = "cannot_follow", "the agent offers no way to follow a task"
     PROTOCOL = "protocol", "the agent's reply breaks the protocol"
     LIMIT_REACHED = "limit_reached", "the agent's reply exceeds a limit"
+    OVER_LIMIT = "over_limit", "a limit of agents.yaml held the request, and a person did not raise it"
     RECORD_LOST = "record_lost", "the record of the request was damaged"
 
 
@@ -202,6 +203,7 @@ BLAME: Mapping[tuple[OutcomeKind, Cause], Blame] = {
     (OutcomeKind.CANCELED, Cause.CANCELED_BY_PERSON): Blame.HUMAN,
     (OutcomeKind.CANCELED, Cause.REJECTED_BY_PERSON): Blame.HUMAN,
     (OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON): Blame.HUMAN,
+    (OutcomeKind.UNDELIVERABLE, Cause.OVER_LIMIT): Blame.HUMAN,
     (OutcomeKind.UNDELIVERABLE, Cause.UNREACHABLE): Blame.NETWORK,
     (OutcomeKind.UNDELIVERABLE, Cause.CREDENTIAL_REFUSED): Blame.CALLER,
     (OutcomeKind.UNDELIVERABLE, Cause.MISCONFIGURED): Blame.CALLER,
@@ -314,6 +316,7 @@ class QuestionKind(StrEnum):
 class Question(Struct, frozen=True, kw_only=True):
     """A question of an agent. ``question_id`` is a digest of (agent, task, text, data, ``asked_at``).
 
+    Without a ``task_id`` a limit asks it, before the request is sent.
     ``text_chars``, ``truncated`` and ``parts_total`` are those of an outcome. ``parts`` holds data with its content and
     files without (``model.asking``).
     """

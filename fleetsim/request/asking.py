@@ -36,7 +36,7 @@ from fleetsim.request.signals import (
     ResumeFailed,
     StepContext,
 )
-from fleetsim.request.track import Pushing, TaskUpdate, Timer
+from fleetsim.request.track import Asking, Pushing, TaskUpdate, Timer
 
 OVER_MAX = 32
 """The number of closed questions that a task remembers."""
@@ -267,6 +267,9 @@ def answered(context: StepContext, signal: Answered) -> None:
         question_id=answer.question_id, decision=answer.decision.value, decided_by=answer.by, answer=said
     )
     context.effects.append(Publish(event=event))
+    if track.record.held:  # its limit reads the answer in the ledger
+        track.asking = Asking()
+        return
     _over(context)
     if answer.decision is Decision.REJECT:
         reject(context, answer)

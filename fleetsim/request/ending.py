@@ -55,7 +55,7 @@ def cancel(context: StepContext, by: str) -> None:
     if context.track.record.task is not None:
         if not context.ended:
             cancel_once(context)
-    elif Timer.RETRY in context.track.timers:
+    elif Timer.RETRY in context.track.timers or context.track.record.held:
         close(context, OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON, f"cancelled by {by} before it was sent")
 
 

@@ -8,6 +8,7 @@ estimate, which the real amount replaces in the transaction of its outcome.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, timezone
 from enum import StrEnum
@@ -16,10 +17,11 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import ConfigDict, Field
+from pydantic.alias_generators import to_camel
 
 from fleetsim.ceremony.cron import first_instant
 from fleetsim.ceremony.file import zone_of
-from fleetsim.model.errors import OverLimit
+from fleetsim.model.errors import OverLimit, UnfitAnswer
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.explain import DECLARED
 
@@ -78,7 +80,7 @@ _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
 class Limit:
     """One entry of ``limits``: exactly one of requests, usd and tokens."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = DECLARED
+    __pydantic_config__: ClassVar[ConfigDict] = DECLARED | ConfigDict(alias_generator=to_camel)
     requests: Count | None = None
     """How many requests are accepted."""
     usd: Annotated[float, Field(ge=0, le=1e9)] | None = None
@@ -100,6 +102,8 @@ class Limit:
     reserve: Annotated[float, Field(gt=0, le=1e15)] | None = None
     """The dollars or tokens that an open request reserves while fewer than 20 costs of its skill are known; a
     hundredth of the limit unless given. Then it is the 95th percentile."""
+    at_limit: Literal["refuse", "ask"] = "refuse"
+    """What happens at the limit: requests are refused, or held while one question asks a person for all of them."""
 
     @property
     def units(self) -> dict[Unit, float]:
@@ -133,6 +137,7 @@ class Limit:
 class Booking(Struct, frozen=True, kw_only=True):
     """A change of what is used and reserved in one period of a limit. There must be room for it below ``most``, unless
     that is None. ``raised`` adds to the limit in this period alone, which ends at ``ends``. ``agent`` is the limit's.
+    ``question`` is the number of the question whose answer raises it, once.
     """
 
     limit: str
@@ -144,6 +149,7 @@ class Booking(Struct, frozen=True, kw_only=True):
     raised: int = 0
     most: int | None = None
     agent: str = ""
+    question: int | None = None
 
     @property
     def key(self) -> PeriodKey:
@@ -155,11 +161,12 @@ PeriodKey: TypeAlias = tuple[str, str]
 
 
 class LimitUse(Struct, frozen=True, kw_only=True):
-    """The amounts in one period of a limit."""
+    """The amounts in one period of a limit. Its questions below the number ``questions`` have had their effect."""
 
     used: int = 0
     reserved: int = 0
     raised: int = 0
+    questions: int = 0
 
 
 def book(uses: Mapping[PeriodKey, LimitUse], bookings: Iterable[Booking]) -> dict[PeriodKey, LimitUse] | OverLimit:
@@ -170,10 +177,13 @@ def book(uses: Mapping[PeriodKey, LimitUse], bookings: Iterable[Booking]) -> dic
         more = booking.used + booking.reserved
         if booking.most is not None and use.used + use.reserved + more > booking.most + use.raised:
             return refusal(booking, use, booking.most)
+        if booking.question is not None and booking.question < use.questions:
+            continue
         changed[booking.key] = LimitUse(
             used=use.used + booking.used,
             reserved=use.reserved + booking.reserved,
             raised=use.raised + booking.raised,
+            questions=use.questions if booking.question is None else booking.question + 1,
         )
     return changed
 
@@ -190,6 +200,14 @@ def refusal(booking: Booking, use: LimitUse, most: int) -> OverLimit:
     refused = OverLimit(words)
     refused.limit, refused.resets_at = booking.limit, booking.ends
     return refused
+
+
+def raise_in(answer: str, approved: float = 1) -> float:
+    """The number in the answer to a limit's question; ``approved`` for “approve”. Raises UnfitAnswer for others."""
+    with suppress(ValueError):
+        if 0 < (number := approved if answer.strip().casefold() == "approve" else float(answer)) <= 1e9:
+            return number
+    raise UnfitAnswer("the answer is “approve”, or the number to raise the limit by")
 
 
 def settlement(bookings: Iterable[Booking], outcome: Outcome, *, sent: bool) -> tuple[Booking, ...]:

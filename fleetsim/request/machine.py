@@ -49,6 +49,7 @@ from fleetsim.request.signals import (
     Found,
     Join,
     Left,
+    LimitDecided,
     PollFailed,
     PushRegistered,
     QuestionRecorded,
@@ -183,6 +184,9 @@ _ASKING, _ANSWERING, _CONFIRMING, _ENDED = Stage.ASKING, Stage.ANSWERING, Stage.
 TRANSITIONS: Mapping[Stage, Mapping[type[Signal], Transition]] = {
     _SENDING: {
         Begin: _to(sending.begin, _SENDING),
+        LimitDecided: _to(sending.limit_decided, _SENDING, _ENDED),
+        QuestionRecorded: _to(asking.recorded, _SENDING),
+        Answered: _to(asking.answered, _SENDING),
         Join: _to(following.join, _FOLLOWING, _ASKING, _ENDED),
         Recovered: _to(sending.recovered, _SENDING, _SEARCHING, _FOLLOWING, _ASKING, _CONFIRMING, _ENDED),
         Left: _to(sending.left, _SENDING),

@@ -79,7 +79,7 @@ class RequestRecord(AgentRoute, frozen=True, kw_only=True):
     ``other`` is the way that has not been tried yet, and ``other_taken`` says that it was taken. ``hint`` is "" for
     none, and None in records older than this field, whose agent gets the ``skill`` they are booked under. With a
     policy for the skill, ``attempt`` counts the repeats of the send, the next one of which is due at ``retry_at``.
-    ``bookings`` are what it booked in limits when it was accepted.
+    ``bookings`` are what it booked in limits. ``held``: a limit has no room for it, and a person is asked.
     """
 
     request: SkillRequest
@@ -103,6 +103,7 @@ class RequestRecord(AgentRoute, frozen=True, kw_only=True):
     attempt: int = 0
     retry_at: datetime | None = None
     bookings: tuple[Booking, ...] = ()
+    held: bool = False
 
     @property
     def sent_to(self) -> str:

@@ -34,13 +34,15 @@ from fleetsim.model.task import INTERRUPTED, Task
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Cause, Decision, OutcomeKind, UpdateSource
 from fleetsim.request import asking
-from fleetsim.request.ending import cancel_once, cause_of, close, give_up
+from fleetsim.request.ending import cancel_once, cause_of, close, give_up, settle_question
 from fleetsim.request.following import TROUBLE_MAX, hear_early, recall, task_update
-from fleetsim.request.records import OtherWay, Phase
+from fleetsim.request.records import OtherWay, Phase, QuestionState
 from fleetsim.request.signals import (
+    Ask,
     Begin,
     Found,
     Left,
+    LimitDecided,
     LookUpTask,
     Publish,
     Recovered,
@@ -50,7 +52,7 @@ from fleetsim.request.signals import (
     StepContext,
     StreamEnded,
 )
-from fleetsim.request.track import Sending, TaskUpdate, Timer, Track, shows_the_message
+from fleetsim.request.track import Asking, Sending, TaskUpdate, Timer, Track, shows_the_message
 from fleetsim.runtime.retry import JITTER, pause_s
 from fleetsim.wire.choice import may_mean_the_webhook, refuses_dialect, refuses_stream, refuses_way
 
@@ -68,7 +70,27 @@ WEBHOOK_WAITS = 10
 
 
 def begin(context: StepContext, _: Begin) -> None:
-    """Send for the first time."""
+    """Send for the first time. While a limit holds the request, its time stands still."""
+    if context.track.record.held:
+        context.track.timers.clear()
+    else:
+        send(context)
+
+
+def limit_decided(context: StepContext, signal: LimitDecided) -> None:
+    """End the held request, or ask for more room, or send it."""
+    track, record = context.track, context.track.record
+    if signal.refusal:
+        close(context, OutcomeKind.UNDELIVERABLE, Cause.OVER_LIMIT, signal.refusal)
+        return
+    settle_question(context, QuestionState.WITHDRAWN)
+    track.asking = Asking(question=signal.question)
+    if signal.question is not None:
+        context.effects.append(Ask(question=signal.question))
+        return
+    limit = record.deadline_at - record.accepted_at
+    context.save(bookings=signal.bookings, held=False, deadline_at=context.now.wall + limit)
+    track.timers[Timer.DEADLINE] = context.now.mono + limit.total_seconds()
     send(context)
 
 
@@ -414,6 +436,11 @@ def recovered(context: StepContext, signal: Recovered) -> None:
         return  # the agent has it: its webhook arrived before the restart
     if record.phase is Phase.INTENT and record.cancel_wanted:
         close(context, OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON, "cancelled before it was sent")
+        return
+    if record.held:
+        question = signal.question if signal.answer is None else None
+        track.asking = Asking(question=question, recorded=question is not None)
+        begin(context, Begin())
         return
     if record.phase is Phase.INTENT:
         left_s = (record.retry_at - context.now.wall).total_seconds() if record.retry_at is not None else 0.0

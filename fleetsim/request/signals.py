@@ -14,6 +14,7 @@ from fleetsim.model.errors import FleetsimError, MethodNotFound, TaskNotFound, U
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import TERMINAL, Message, Task
 from fleetsim.model.work import Answer, Outcome, Question
+from fleetsim.request.limits import Booking
 from fleetsim.request.track import Now, Rules, Signal, Timer, Track
 from fleetsim.runtime.address import on_this_machine
 
@@ -45,6 +46,14 @@ class Recovered(Signal, frozen=True):
     early: tuple[TaskEvent, ...] = ()
     uncallable: str = ""
     look_within_s: float = LOOK_WITHIN_S
+
+
+class LimitDecided(Signal, frozen=True, kw_only=True):
+    """The limits refuse a held request, or ask a person for more room, or have room for these bookings."""
+
+    refusal: str = ""
+    question: Question | None = None
+    bookings: tuple[Booking, ...] = ()
 
 
 class Left(Signal, frozen=True):

@@ -352,10 +352,13 @@ def _repeats_declared(run: Run) -> Iterator[Violation | None]:
 
 @invariant("I-35", "no request is accepted once a limit is reached by what is known to be used")
 def _limits_hold(run: Run) -> Iterator[Violation | None]:
-    """Reservations are not on record: only requests, and the costs of those that ended before. Nor are keys."""
+    """Reservations are not on record: only requests, and the costs of those that ended before. Nor are keys. A limit
+    that asks may be raised."""
     known = ((request.begun, request.end) for request in run.requests.values())
     begun = sorted(((begin, end) for begin, end in known if begin), key=lambda pair: pair[0].t)
-    for limit in (limit for limit in run.started.limits.values() if limit.key is None and limit.ceremony is None):
+    for limit in run.started.limits.values():
+        if (limit.key, limit.ceremony, limit.at_limit) != (None, None, "refuse"):
+            continue
         ((unit, most),) = limit.units.items()
         used: dict[str, list[tuple[float, float]]] = defaultdict(list)
         for begin, end in begun:

@@ -216,7 +216,8 @@ class TrafficSource:
         if rng.random() < people.never:
             return
         decision = Decision.REJECT if rng.random() < people.reject else Decision.ANSWER
-        answer = Answer(question_id=question_id, text=people.says, by="simulated person", decision=decision)
+        says = "approve" if question_id.startswith("limit-") else people.says
+        answer = Answer(question_id=question_id, text=says, by="simulated person", decision=decision)
         self._workers.start(self._say(answer, correlation_id, after_s), name="answer")
 
     async def _say(self, answer: Answer, correlation_id: str, after_s: float) -> None:

@@ -175,6 +175,27 @@ async def test_two_hubs_at_once_admit_exactly_as_many_requests_as_a_limit_has_an
         assert (few.used, few.left, money.used, money.reserved) == (7, 0, 7, 0)
 
 
+async def test_a_limit_asks_once_for_the_requests_of_two_hubs_and_a_take_over_keeps_question_and_requests(
+    server: Server,
+) -> None:
+    async with pair(server, "room", lease_s=5.0) as fleet:
+        for hub in fleet.hubs:
+            hub.fleet.limits.limits = {"few": Limit(requests=1, at_limit="ask")}
+        sends = [fleet.remote[n % 2].submit({"text": f"{n}", "skill": "echo"}) for n in range(6)]
+        ids = [cid for (cid,) in await asyncio.gather(*sends)]
+        question = await fleet.asked(1)
+        await asyncio.sleep(6)
+        assert await fleet.database.fetchval("SELECT count(*) FROM questions") == 1
+        await fleet.leave()
+        assert await fleet.asked(1) == question
+        await fleet.remote[1].answer(question["questionId"], "5")
+        for cid in ids:
+            assert (await fleet.ended(1, cid))["state"] == "completed"
+        (few,) = await fleet.remote[1].limits()
+        assert (few.used, few.most, sorted(fleet.calls)) == (6, 6, list("012345"))
+        assert await fleet.database.fetchval("SELECT count(*) FROM questions") == 1
+
+
 async def test_a_question_is_listed_and_answered_once_at_the_other_hub(server: Server) -> None:
     async with pair(server, "answer") as fleet:
         (cid,) = await fleet.remote[0].submit({"text": "go", "skill": "ask"})

@@ -36,6 +36,7 @@ from fleetsim.request.signals import (
     Found,
     Join,
     Left,
+    LimitDecided,
     PollFailed,
     PushRegistered,
     QuestionRecorded,
@@ -57,7 +58,7 @@ KINDS = sorted(
         signal
         for row in TRANSITIONS.values()
         for signal in row
-        if signal not in {Begin, Join, Recovered, QuestionRecorded}
+        if signal not in {Begin, Join, Recovered, QuestionRecorded, LimitDecided}
     },
     key=lambda kind: kind.__name__,
 )
@@ -233,6 +234,13 @@ def moves() -> dict[tuple[Stage, type], set[Stage]]:
         track = new_track(record(streaming=True), Now(0.0, START))
         track, _ = step(track, Join(task=known, seen=shown), Now(0.0, START), Rules())
         seen[Stage.SENDING, Join].add(stage_of(track))
+    for told_of_limit in (
+        LimitDecided(),
+        LimitDecided(refusal="it is reached"),
+        QuestionRecorded(question_id="limit-0"),
+    ):
+        held = new_track(replace(record(), held=True), Now(0.0, START))
+        seen[Stage.SENDING, type(told_of_limit)].add(stage_of(step(held, told_of_limit, Now(0.0, START), Rules())[0]))
     return seen
 
 

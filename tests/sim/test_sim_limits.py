@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from fleetsim.model.errors import ConfigError
+from fleetsim.model.work import Cause
 from fleetsim.recording.events import SubmitRefused
 from fleetsim.sim.invariants import verdicts
 from fleetsim.sim.run import Run
@@ -51,6 +52,17 @@ def test_a_fleet_keeps_its_limits_over_kills_and_breaks_no_rule(hubs: int) -> No
     assert cost > 20, "sweeps go on when the reviews' dollars are used"
     reviews = [end for r in run.requests.values() if (end := r.end) and end.outcome and end.outcome.skill == "review"]
     assert len(reviews) == 16
+
+
+@pytest.mark.parametrize("hubs", [1, 2])
+def test_people_of_a_simulated_fleet_raise_limits_that_ask_and_no_rule_is_broken(hubs: int) -> None:
+    asking = text(hubs).replace("zone:", "atLimit: ask, zone:") + "people: {answerAfter: 3m, reject: 0.2}\n"
+    run = Run.of(recorded(run_of(scenario(asking))[0]))
+    assert [verdict.violations for verdict in verdicts(run) if verdict.violations] == []
+    ends = Counter(end.outcome.cause for r in run.requests.values() for end in r.decided if end.outcome)
+    assert ends[Cause.AGENT_SAID] > 60
+    questions = [asked.asked for request in run.requests.values() for asked in request.questions]
+    assert 2 < len(questions) < 20
 
 
 def test_a_hub_that_ignores_its_limits_breaks_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:

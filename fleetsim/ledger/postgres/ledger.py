@@ -308,7 +308,8 @@ class PostgresLedger(StoredLedger, SharedLedger):
     # -- limits
 
     async def book(self, bookings: Sequence[Booking]) -> None:
-        await self._write(verbs.book, bookings, "limits")
+        if refusal := await self._write(verbs.book, bookings, "limits"):
+            raise refusal
 
     async def limit_uses(self, now: datetime) -> dict[PeriodKey, LimitUse]:
         rows = await self._read("SELECT name, period, body FROM limits WHERE ends > $1", micros(now))

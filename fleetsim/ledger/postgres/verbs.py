@@ -145,9 +145,8 @@ async def close(connection: Connection, calls: Sequence[CloseCall]) -> Sequence[
     return decided
 
 
-async def book(connection: Connection, calls: Sequence[Sequence[Booking]]) -> Sequence[None]:
-    await _book(connection, await _uses(connection, calls), calls)
-    return [None] * len(calls)
+async def book(connection: Connection, calls: Sequence[Sequence[Booking]]) -> Sequence[OverLimit | None]:
+    return await _book(connection, await _uses(connection, calls), calls)
 
 
 async def _uses(connection: Connection, bookings: Sequence[Sequence[Booking]]) -> dict[PeriodKey, LimitUse]:

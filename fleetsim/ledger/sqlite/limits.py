@@ -20,7 +20,7 @@ def uses(connection: sqlite3.Connection, where: str, *values: object) -> dict[Pe
 
 
 def make(connection: sqlite3.Connection, bookings: Sequence[Booking]) -> None:
-    """Make the bookings, one or more. Raises OverLimit."""
+    """Make the bookings. Raises OverLimit."""
     ends = {booking.key: micros(booking.ends) for booking in bookings}
     before: dict[PeriodKey, LimitUse] = {}
     for key in ends:
@@ -29,4 +29,4 @@ def make(connection: sqlite3.Connection, bookings: Sequence[Booking]) -> None:
         raise changed
     for key, use in changed.items():
         insert(connection, "limits", (*key, ends[key], encode(use)), _REPLACE)
-    connection.execute("DELETE FROM limits WHERE ends < ?", (max(ends.values()) - USES_KEPT_MICROS,))
+    connection.execute("DELETE FROM limits WHERE ends < ?", (max(ends.values(), default=0) - USES_KEPT_MICROS,))
