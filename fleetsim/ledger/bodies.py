@@ -54,6 +54,13 @@ def _mend(value: Any) -> Any:
     return value
 
 
+def sound(value: str | None) -> str:
+    """A column of a row, which is None if the row is not what was written. Raises LedgerDamaged."""
+    if value is None:
+        raise LedgerDamaged("a row of the ledger is not what was written (its sum is wrong)")
+    return value
+
+
 def decoder(kind: type[T]) -> Callable[[str], T]:
     """A function from JSON to ``kind``; it raises LedgerDamaged, naming no content, if the text is not one."""
     read = _decoder(kind).decode  # type: ignore[arg-type]  # a class can be a key

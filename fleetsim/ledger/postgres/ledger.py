@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
 import asyncpg
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from fleetsim.api.answers import KnownId
 from fleetsim.api.health import DatabaseState, HubMember
 from fleetsim.events.request import Event, OutcomeDecided
-from fleetsim.events.wire import from_wire
-from fleetsim.health.outcome_stats import OutcomeFacts
-from fleetsim.ledger.bodies import ACTIONS, decoder, encode, micros, moment
+from fleetsim.ledger.bodies import decoder, encode, micros
 from fleetsim.ledger.interface import RECENT_MAX, LedgerLimits, SharedLedger
 from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres import verbs
@@ -28,29 +26,39 @@ from fleetsim.ledger.records import (
     DatabaseBehind,
     EarlyWebhook,
     LeaseLost,
-    LedgerDamaged,
     MessageKind,
     NoticeRecord,
     PassedMessage,
-    RequestNote,
     RunRecord,
     TakenOver,
 )
-from fleetsim.ledger.stored import IN_JOURNAL, StoredLedger, summary, within
+from fleetsim.ledger.stored import (
+    IN_JOURNAL,
+    StoredLedger,
+    decoded,
+    events_of,
+    requests_of,
+    run_row,
+    summary,
+    within,
+)
 from fleetsim.model.errors import ConfigError, NotAccepting, OverLimit
-from fleetsim.model.limits import PREFIX_CHARS_MIN, TEXT_CHARS_MAX
-from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
-from fleetsim.request.limits import Booking, LimitUse, PeriodKey
-from fleetsim.request.records import QuestionRecord, QuestionState, RequestRecord
+from fleetsim.model.work import Answer, Outcome, Question
+from fleetsim.request.limits import Booking
+from fleetsim.request.records import QuestionState, RequestRecord
 
-WHOLE_MAX = 100
-"""Outcomes that are in memory with their whole text at once."""
+T = TypeVar("T")
 
 
 class PostgresLedger(StoredLedger, SharedLedger):
     """A SharedLedger whose rows are in one fleet's schema of a PostgreSQL database; made by ``open_postgres``."""
 
     HINT = "look at the log of the hub and of PostgreSQL, then start the hub again"
+
+    REQUESTS = "SELECT body, content, phase, seq FROM requests"
+    NOTE = "dialect, streaming, push"
+    UNANNOUNCED = "NOT announced"
+    UNTOLD = "NOT EXISTS (SELECT FROM events WHERE accepted_id = correlation_id)"
 
     _storage: Storage
     _appended = 0
@@ -108,6 +116,12 @@ class PostgresLedger(StoredLedger, SharedLedger):
         except Exception as error:  # noqa: BLE001 - each is raised again, or the reason why the ledger broke
             raise self._failure(error, reads=True)  # noqa: B904 - it may be the same error
 
+    async def _select(self, take: Callable[[Iterable[Any]], T], sql: str, *values: object) -> T:
+        return take(await self._read(_numbered(sql), *values))
+
+    def sound(self, table: str, column: str = "body") -> str:
+        return f"{table}.{column}"
+
     async def require_writable(self) -> None:
         # ``/readyz`` needs no key: a row for each call would let strangers fill the log of the database.
         now = asyncio.get_running_loop().time()
@@ -122,7 +136,7 @@ class PostgresLedger(StoredLedger, SharedLedger):
 
     async def accept(self, records: Sequence[RequestRecord], *, run: RunRecord | None = None) -> bool:
         rows = [verbs.request_row(record, run, content=True) for record in records]
-        claim = None if run is None else verbs.run_row(run)
+        claim = None if run is None else run_row(run)
         ids = [row[0] for row in rows] + ([] if run is None else [verbs.run_key(run)])
         bookings = [booking for record in records for booking in record.bookings]
         accepted = await self._write(verbs.accept, verbs.AcceptCall(rows, claim, bookings), *ids)
@@ -146,89 +160,6 @@ class PostgresLedger(StoredLedger, SharedLedger):
         row = webhook.correlation_id, encode(webhook)
         return bool(await self._write(verbs.keep_webhook, row, webhook.correlation_id))
 
-    async def early_webhooks(self) -> tuple[EarlyWebhook, ...]:
-        return _decoded(EarlyWebhook, await self._read("SELECT body FROM webhooks ORDER BY seq"))
-
-    async def request(self, correlation_id: str) -> RequestRecord | None:
-        rows = await self._read(f"{_REQUESTS} WHERE correlation_id = $1", correlation_id)
-        return verbs.request_of(*rows[0]) if rows else None
-
-    async def open_requests(self) -> tuple[RequestRecord, ...]:
-        return tuple(verbs.request_of(*row) for row in await self._read(f"{_REQUESTS} WHERE {_OPEN} ORDER BY seq"))
-
-    async def open_pages(self, *, page: int = 200) -> AsyncIterator[tuple[RequestRecord, ...]]:
-        seq, more = -1, True
-        while more:
-            rows = await self._read(f"{_REQUESTS} WHERE {_OPEN} AND seq > $1 ORDER BY seq LIMIT $2", seq, page)
-            yield tuple(verbs.request_of(*row) for row in rows)
-            seq, more = rows[-1][-1] if rows else seq, len(rows) == page
-
-    async def open_ids(self, *, after: str | None = None, limit: int = 1_000) -> tuple[str, ...] | None:
-        begin = -1
-        if after is not None:
-            rows = await self._read("SELECT seq FROM requests WHERE correlation_id = $1", after)
-            if not rows:
-                return None
-            begin = rows[0][0]
-        rows = await self._read(
-            "SELECT correlation_id FROM requests WHERE phase <> 'closed' AND seq > $1 ORDER BY seq LIMIT $2",
-            begin,
-            limit,
-        )
-        return tuple(row[0] for row in rows)
-
-    async def request_notes(self, *, since: datetime, limit: int = 100_000) -> tuple[RequestNote, ...]:
-        rows = await self._read(
-            "SELECT correlation_id, agent, run_id IS NOT NULL, dialect, streaming, push FROM requests"
-            " WHERE accepted_at >= $1 ORDER BY seq DESC LIMIT $2",
-            micros(since),
-            limit,
-        )
-        return tuple(RequestNote(*row) for row in rows[::-1])
-
-    async def outcome(self, correlation_id: str) -> Outcome | None:
-        rows = await self._read("SELECT body FROM outcomes WHERE correlation_id = $1", correlation_id)
-        return _decoded(Outcome, rows)[0] if rows else None
-
-    async def outcomes(
-        self,
-        *,
-        since: datetime,
-        limit: int = 100_000,
-        kinds: Collection[str] = tuple(OutcomeKind),
-        chars_max: int = TEXT_CHARS_MAX,
-    ) -> tuple[Outcome, ...]:
-        found: list[Outcome] = []
-        before, more = (2**63 - 1, 0), limit > 0
-        while more:
-            rows = await self._read(
-                "SELECT body, ended_at, seq FROM outcomes WHERE ended_at >= $1 AND (ended_at, seq) < ($2, $3)"
-                " AND kind = ANY ($4::text[]) ORDER BY ended_at DESC, seq DESC LIMIT $5",
-                micros(since),
-                *before,
-                [str(kind) for kind in kinds],
-                min(limit - len(found), WHOLE_MAX),
-            )
-            found += [summary(outcome, chars_max) for outcome in _decoded(Outcome, rows)]
-            if more := len(rows) == WHOLE_MAX and len(found) < limit:
-                before = rows[-1][1], rows[-1][2]
-        return tuple(reversed(found))
-
-    async def outcome_facts(self, *, since: datetime, page: int = 5_000) -> AsyncIterator[tuple[OutcomeFacts, ...]]:
-        at, seq, more = micros(since), -1, True
-        while more:
-            rows = await self._read(
-                "SELECT body, ended_at, seq FROM outcomes WHERE (ended_at, seq) > ($1, $2)"
-                " ORDER BY ended_at, seq LIMIT $3",
-                at,
-                seq,
-                page,
-            )
-            yield _decoded(OutcomeFacts, rows)
-            more = len(rows) == page
-            if rows:
-                at, seq = rows[-1][1], rows[-1][2]
-
     async def last_outcome(
         self, agent: str, *, task_id: str | None = None, context_id: str | None = None
     ) -> Outcome | None:
@@ -240,7 +171,7 @@ class PostgresLedger(StoredLedger, SharedLedger):
             agent,
             RECENT_MAX,
         )
-        return _decoded(Outcome, rows)[0] if rows else None
+        return decoded(Outcome)(rows)[0] if rows else None
 
     # -- questions
 
@@ -257,38 +188,13 @@ class PostgresLedger(StoredLedger, SharedLedger):
     async def settle(self, question_id: str, state: QuestionState) -> None:
         await self._write(verbs.settle, (verbs.storable(question_id), state.value))
 
-    async def questions(self, *, open_only: bool = True, limit: int | None = None) -> tuple[QuestionRecord, ...]:
-        waiting = (
-            " JOIN requests USING (correlation_id) WHERE requests.phase <> 'closed'"
-            " AND questions.state IN ('open', 'answered')"
-        )
-        rows = await self._read(
-            f"{_QUESTIONS}{waiting if open_only else ''} ORDER BY questions.seq DESC LIMIT $1",
-            limit,
-        )
-        return tuple(map(_question, rows[::-1]))
-
-    async def question(self, question_id: str) -> QuestionRecord | None:
-        rows = await self._read(f"{_QUESTIONS} WHERE question_id = $1", verbs.storable(question_id))
-        return _question(rows[0]) if rows else None
-
     # -- ceremony runs and cards
 
     async def save_run(self, run: RunRecord) -> None:
-        await self._write(verbs.save_run, verbs.run_row(run), verbs.run_key(run))
-
-    async def runs(self, ceremony_id: str | None = None, *, limit: int = 100) -> tuple[RunRecord, ...]:
-        only = "" if ceremony_id is None else "WHERE ceremony_id = $2"
-        values = () if ceremony_id is None else (ceremony_id,)
-        return _decoded(
-            RunRecord, await self._read(f"SELECT body FROM runs {only} ORDER BY seq DESC LIMIT $1", limit, *values)
-        )
+        await self._write(verbs.save_run, run_row(run), verbs.run_key(run))
 
     async def save_card(self, snapshot: CardSnapshot) -> None:
         await self._write(verbs.save_card, (snapshot.agent, encode(snapshot)), f"card {snapshot.agent}")
-
-    async def cards(self) -> tuple[CardSnapshot, ...]:
-        return _decoded(CardSnapshot, await self._read("SELECT body FROM cards ORDER BY agent"))
 
     # -- notices
 
@@ -298,22 +204,13 @@ class PostgresLedger(StoredLedger, SharedLedger):
         await self._write(verbs.save_notice, row, f"notice {subject} {place}")
 
     async def take_notices(self) -> tuple[NoticeRecord, ...]:
-        return _decoded(NoticeRecord, await self._write(verbs.take_notices, None))
-
-    async def notices(self, subject: str) -> tuple[NoticeRecord, ...]:
-        return _decoded(
-            NoticeRecord, await self._read("SELECT body FROM notices WHERE subject = $1 ORDER BY seq", subject)
-        )
+        return decoded(NoticeRecord)(await self._write(verbs.take_notices, None))
 
     # -- limits
 
     async def book(self, bookings: Sequence[Booking]) -> None:
         if refusal := await self._write(verbs.book, bookings, "limits"):
             raise refusal
-
-    async def limit_uses(self, now: datetime) -> dict[PeriodKey, LimitUse]:
-        rows = await self._read("SELECT name, period, body FROM limits WHERE ends > $1", micros(now))
-        return {(name, period): decoder(LimitUse)(body) for name, period, body in rows}
 
     # -- the event journal
 
@@ -347,34 +244,9 @@ class PostgresLedger(StoredLedger, SharedLedger):
         )
         rows = list(within(rows, chars_max))
         self._seen = max(self._seen, rows[-1][1] if rows else 0)
-        return tuple((event, hub == self._storage.hub) for event, (_, _, hub) in zip(_events(rows), rows, strict=True))
-
-    async def actions(self, *, since: datetime, before_seq: int, limit: int = 1_000) -> tuple[Event, ...]:
-        rows = await self._read(
-            "SELECT body, seq FROM events WHERE agent = $1 AND seq < $2 AND at >= $3 ORDER BY seq DESC LIMIT $4",
-            ACTIONS,
-            before_seq,
-            micros(since),
-            limit,
+        return tuple(
+            (event, hub == self._storage.hub) for event, (_, _, hub) in zip(events_of(rows), rows, strict=True)
         )
-        return _events(rows)
-
-    async def last_seq(self) -> int:
-        return int((await self._read("SELECT coalesce(max(seq), 0) FROM events"))[0][0])
-
-    async def unannounced(self, *, limit: int = 1_000) -> tuple[Outcome, ...]:
-        rows = await self._read("SELECT body FROM outcomes WHERE NOT announced ORDER BY seq LIMIT $1", limit)
-        return tuple(map(summary, _decoded(Outcome, rows)))
-
-    async def untold_requests(self) -> tuple[RequestRecord, ...]:
-        rows = await self._read(
-            f"{_REQUESTS} WHERE correlation_id IN"
-            " (SELECT correlation_id FROM requests WHERE phase <> 'closed'"
-            " UNION SELECT correlation_id FROM outcomes WHERE NOT announced)"
-            f" AND {IN_JOURNAL}"
-            " AND NOT EXISTS (SELECT FROM events WHERE accepted_id = correlation_id) ORDER BY seq"
-        )
-        return tuple(verbs.request_of(*row) for row in rows)
 
     # -- several hubs
 
@@ -428,25 +300,21 @@ class PostgresLedger(StoredLedger, SharedLedger):
             self._taken = None
             return TakenOver()
         mine = "WHERE correlation_id = ANY ($1::text[])"
-        columns = "SELECT correlation_id, body, content, phase, seq FROM requests"
-        rows = await self._read(f"{columns} {mine}", [*opened, *closed])
-        records = {correlation_id: verbs.request_of(*row) for correlation_id, *row in rows}
+        rows = await self._read(f"SELECT body, content, phase, correlation_id FROM requests {mine}", [*opened, *closed])
+        records = {row[-1]: record for record, row in zip(requests_of(rows), rows, strict=True)}
         untold = await self._read(
             f"SELECT correlation_id FROM requests {mine} AND correlation_id NOT IN"
             " (SELECT accepted_id FROM events WHERE accepted_id = ANY ($1::text[]))"
             f" AND {IN_JOURNAL} ORDER BY seq",
             [*opened, *closed],
         )
-        ended = _decoded(Outcome, await self._read(f"SELECT body FROM outcomes {mine} ORDER BY seq", closed))
-        early = f"SELECT body FROM webhooks {mine} ORDER BY seq"
+        ended = await self._decoded(Outcome, f"outcomes {mine} ORDER BY seq", closed)
         taken = TakenOver(
             requests=tuple(records[correlation_id] for correlation_id in opened),
             untold=tuple(records[correlation_id] for (correlation_id,) in untold),
             unannounced=tuple((summary(outcome), records[outcome.correlation_id]) for outcome in ended),
-            questions=tuple(
-                map(_question, await self._read(f"{_QUESTIONS} {mine} AND state IN ('open', 'answered')", opened))
-            ),
-            webhooks=_decoded(EarlyWebhook, await self._read(early, opened)),
+            questions=await self._questions(f" {mine} AND state IN ('open', 'answered')", opened),
+            webhooks=await self._decoded(EarlyWebhook, f"webhooks {mine} ORDER BY seq", opened),
             runs=tuple(map(decoder(RunRecord), runs)),
         )
         if self._storage.lost or self._storage.hub != hub:  # while the rows were read
@@ -487,19 +355,10 @@ class PostgresLedger(StoredLedger, SharedLedger):
 
     # -- ids
 
-    async def ids(self, text: str, *, limit: int = 20) -> tuple[KnownId, ...]:
-        upto = text + "\U0010ffff" if len(text) >= PREFIX_CHARS_MIN else text
-        rows = [row for sql in (_BY_ID, _BY_QUESTION, _BY_RUN) for row in await self._read(sql, text, upto, limit)]
-        if not rows:
-            rows = await self._read(_BY_TASK, text, limit)
-        return tuple(
-            KnownId(id=known, kind=kind, correlation_id=cid, agent=agent, at=moment(at))
-            for known, kind, cid, agent, at in rows
-        )
+    async def _with_task(self, text: str, limit: int) -> list[Any]:
+        return await self._read(_BY_TASK, text, limit)
 
 
-_REQUESTS = "SELECT body, content, phase, seq FROM requests"
-_QUESTIONS = "SELECT questions.body, questions.state, questions.answer, questions.answered_at FROM questions"
 _DATABASE = """SELECT
     current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
         - count(*) FILTER (WHERE backend_type = 'client backend'),
@@ -507,39 +366,16 @@ _DATABASE = """SELECT
         - min(xact_start) FILTER (WHERE backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)), 0)::float8,
     current_setting('transaction_isolation'), (SELECT count(*) FROM pg_stat_replication),
     current_setting('synchronous_standby_names') FROM pg_stat_activity"""
-_OPEN = "phase <> 'closed'"
-_BY_ID = """SELECT correlation_id, 'request', correlation_id, agent, accepted_at FROM requests
-    WHERE correlation_id >= $1 AND correlation_id <= $2 ORDER BY correlation_id LIMIT $3"""
-_BY_QUESTION = """SELECT question_id, 'question', correlation_id, agent, accepted_at FROM questions
-    JOIN requests USING (correlation_id) WHERE question_id >= $1 AND question_id <= $2 ORDER BY question_id LIMIT $3"""
-_BY_RUN = """SELECT run_id, 'run', correlation_id, agent, accepted_at FROM requests
-    WHERE run_id >= $1 AND run_id <= $2 ORDER BY run_id, seq LIMIT $3"""
 _BY_TASK = """SELECT $1, 'task', correlation_id, agent, accepted_at FROM requests WHERE correlation_id IN
     (SELECT correlation_id FROM requests WHERE task_id = $1
      UNION SELECT correlation_id FROM outcomes WHERE task_id = $1) ORDER BY seq DESC LIMIT $2"""
 
 
-def _question(row: Any) -> QuestionRecord:
-    body, state, given, answered_at = row
-    return QuestionRecord(
-        question=decoder(Question)(body),
-        state=QuestionState(state),
-        answer=None if given is None else decoder(Answer)(given),
-        answered_at=None if answered_at is None else moment(answered_at),
-    )
-
-
-def _events(rows: Sequence[Any]) -> tuple[Event, ...]:
-    """The events in rows of a body and a number."""
-    events = [from_wire(body) for body in _decoded(dict[str, Any], rows)]
-    if None in events:
-        raise LedgerDamaged("a row of the journal holds no event")
-    return tuple(replace(event, seq=row[1]) for event, row in zip(events, rows, strict=True) if event is not None)
-
-
-def _decoded(kind: Any, rows: Iterable[Any]) -> tuple[Any, ...]:
-    decode = decoder(kind)
-    return tuple(decode(row[0]) for row in rows)
+@cache
+def _numbered(sql: str) -> str:
+    """The SQL with numbers at the places of its values."""
+    first, *parts = sql.split("?")
+    return first + "".join(f"${number}{part}" for number, part in enumerate(parts, 1))
 
 
 LEASE_S = 30.0

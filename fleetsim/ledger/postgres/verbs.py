@@ -11,11 +11,10 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import asyncpg
-from msgspec.structs import replace
 
 from fleetsim.events.request import Event, RequestAccepted
 from fleetsim.events.wire import to_wire
-from fleetsim.ledger.bodies import ACTIONS, decoder, encode, join, micros, request_body, request_content, share_of
+from fleetsim.ledger.bodies import ACTIONS, decoder, encode, micros, request_body, request_content, share_of
 from fleetsim.ledger.interface import NOTICES_MAX, USES_KEPT_MICROS, LedgerLimits
 from fleetsim.ledger.postgres.storage import Connection
 from fleetsim.ledger.records import RunRecord
@@ -23,7 +22,7 @@ from fleetsim.model.errors import OverLimit
 from fleetsim.model.work import Outcome, OutcomeKind
 from fleetsim.request.limits import Booking, LimitUse, PeriodKey
 from fleetsim.request.limits import book as book_all
-from fleetsim.request.records import Phase, QuestionState, RequestRecord
+from fleetsim.request.records import QuestionState, RequestRecord
 
 _MINE = "requests.phase <> 'closed' AND requests.hub IS NOT DISTINCT FROM this_hub()"
 """An open request of this hub. The comparison uses no index: the planner knows no rows of a hub that has just joined,
@@ -464,16 +463,6 @@ def request_row(record: RequestRecord, run: RunRecord | None = None, *, content:
         request_body(record),
         request_content(record) if content else None,
     )
-
-
-def request_of(body: str, content: str | None, phase: str, _: int) -> RequestRecord:
-    """The record as it was last updated; only the phase's column says that it is closed."""
-    return replace(join(body, content), phase=Phase(phase))
-
-
-def run_row(run: RunRecord) -> tuple[Any, ...]:
-    claim, scheduled_at, started_at = run.claim, micros(run.claim.scheduled_at), micros(run.started_at)
-    return claim.run_id, claim.ceremony_id, scheduled_at, run.status.value, started_at, encode(run)
 
 
 def run_key(run: RunRecord) -> str:

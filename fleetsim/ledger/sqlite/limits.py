@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from fleetsim.ledger.bodies import decoder, encode, micros
+from fleetsim.ledger.bodies import decoder, encode, micros, sound
 from fleetsim.ledger.interface import USES_KEPT_MICROS
-from fleetsim.ledger.sqlite.sums import checked, insert, sound
+from fleetsim.ledger.sqlite.sums import checked, insert
 from fleetsim.model.errors import OverLimit
 from fleetsim.request.limits import Booking, LimitUse, PeriodKey, book
 
@@ -16,7 +16,7 @@ _REPLACE = "ON CONFLICT (name, period) DO UPDATE SET ends = excluded.ends, body 
 
 def uses(connection: sqlite3.Connection, where: str, *values: object) -> dict[PeriodKey, LimitUse]:
     rows = connection.execute(f"SELECT name, period, body, {checked('limits')} FROM limits WHERE {where}", values)
-    return {(name, period): decoder(LimitUse)(sound(body, right)) for name, period, body, right in rows}
+    return {(name, period): decoder(LimitUse)(sound(body if right else None)) for name, period, body, right in rows}
 
 
 def make(connection: sqlite3.Connection, bookings: Sequence[Booking]) -> None:

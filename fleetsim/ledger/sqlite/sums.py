@@ -6,14 +6,7 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator
 from hashlib import sha256
-from typing import TypeVar
-
-from fleetsim.ledger.bodies import decoder
-from fleetsim.ledger.records import LedgerDamaged
-
-T = TypeVar("T")
 
 SUMMED = {
     "runs": "run_id, ceremony_id, scheduled_at, status, started_at, body",
@@ -61,25 +54,6 @@ def teach(connection: sqlite3.Connection) -> None:
 def checked(table: str) -> str:
     """The SQL expression that is true for a row whose sum is right."""
     return f"{table}.sum = row_sum('{table}', {', '.join(f'{table}.{name}' for name in SUMMED[table].split(', '))})"
-
-
-def read(kind: type[T], rows: Iterable[tuple[str, int]]) -> tuple[T, ...]:
-    """Decode rows of (body, whether the sum is right). Raises LedgerDamaged."""
-    return tuple(read_one_by_one(kind, rows))
-
-
-def read_one_by_one(kind: type[T], rows: Iterable[tuple[str, int]]) -> Iterator[T]:
-    """As ``read``, holding one row at a time."""
-    decode = decoder(kind)
-    for body, right in rows:
-        yield decode(sound(body, right))
-
-
-def sound(body: str, right: int) -> str:
-    """The body, if its row's sum is right. Raises LedgerDamaged."""
-    if not right:
-        raise LedgerDamaged("a row of the ledger is not what was written (its sum is wrong)")
-    return body
 
 
 def insert(
