@@ -7,7 +7,7 @@ it. A path without a row does not exist.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -75,9 +75,10 @@ class Endpoint:
     method: str
     path: str
     name: str
-    who: Who
     does: str
     body: type[BaseModel] | None = None
+    _: KW_ONLY
+    who: Who
     own: str = ""
     role: AccessRole = AccessRole.VIEWER
     act: str = ""
@@ -98,338 +99,226 @@ class Endpoint:
         return role is AccessRole.OWNER or role.includes(self.role)
 
 
-_get, _post = partial(Endpoint, "GET"), partial(Endpoint, "POST", role=AccessRole.OPERATOR)
-_on_own = partial(_post, who=Who.AGENT, own="its own requests", statuses=(202,))
+_open = partial(Endpoint, "GET", who=Who.ANYONE, shape=ResponseMode.BARE)
+_read = partial(Endpoint, "GET", who=Who.ADMIN)
+_read_bare = partial(_read, shape=ResponseMode.BARE)
+_read_own = partial(Endpoint, "GET", who=Who.AGENT, own="its own requests")
+_change = partial(Endpoint, "POST", who=Who.ADMIN, role=AccessRole.OPERATOR)
+_change_own = partial(_change, who=Who.AGENT, own="its own")
+_end = partial(_change_own, own="its own requests", statuses=(202,))
+_send = partial(_change_own, own="in its own name, and on tasks and contexts of its own requests", act="send")
 _decide = partial(Endpoint, "POST", who=Who.ADMIN, role=AccessRole.ANSWERER, statuses=(202,))
+_call = partial(
+    Endpoint,
+    who=Who.AGENT,
+    own="in its own name, and its own tasks",
+    role=AccessRole.OWNER,
+    shape=ResponseMode.HTTP_JSON,
+)
+_page = partial(Endpoint, who=Who.LINK, shape=ResponseMode.PAGE)
 
 A2A_PATH, _LINK = "/a2a", ANSWER_PATH + "{token:path}"
+_OVER_HTTP = "the same over HTTP+JSON, in 1.0 and 0.3"
+_CHALLENGE = (("challenge", "16 to 128 of A-Za-z0-9_-"),)
 _LIMIT = ("limit", "the largest number of rows")
 _WINDOW = ("window", "seconds, from 60 to 604800; a day without it")
 _WAIT = ("wait", "seconds to wait for its outcome or question, at most 60")
+_STATE = (
+    ("limit", "0: without requests and events"),
+    ("after", "the id of a request: only the open requests after it, and their questions"),
+)
+_PAGE = (("limit", "at most so many that ended"), ("after", "the id of a request: open requests after it"))
+_SKILLS = (
+    ("text", "words in the skill's id, name, description, tags or examples, or in the agent's name"),
+    ("domain", "of an effect that the skill declares"),
+    ("path", "of that effect, or the beginning of its path"),
+    ("direction", "increase or decrease: the sign of that effect's delta"),
+    ("agent", "the name of one agent"),
+    ("limit", "at most this number of skills (20); a larger number than 100 counts as 100"),
+)
 _ENDED = (
     ("kind", "undeliverable (without it), unknown or failed; several with commas"),
     *((name, f"only of this {name}") for name in ("agent", "skill")),
     ("window", "those that ended in the last so many seconds; a day without it"),
 )
+_ACTIONS = (
+    *((name, f"only of this {name}") for name in ("name", "action", "object")),
+    ("window", "those of the last so many seconds; a day without it"),
+    _LIMIT,
+)
+_WIRE = (
+    ("agent", "the name of an agent"),
+    ("task", "the id of a request instead: its exchanges only"),
+    ("after", "the number of an entry: entries after it"),
+)
+_EVENTS = (("after", "the number of an event: events after it first"), ("topic", "a pattern of topics"))
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    _get(
+    _open(
         "/health",
         "alive",
-        Who.ANYONE,
         "says that the process lives; with a challenge it proves that the hub is genuine",
-        query=(("challenge", "16 to 128 of A-Za-z0-9_-"),),
-        shape=ResponseMode.BARE,
+        query=_CHALLENGE,
     ),
-    _get("/healthz", "liveness", Who.ANYONE, "says that the process lives", shape=ResponseMode.BARE),
-    _get(
-        "/readyz",
-        "ready",
-        Who.ANYONE,
-        "says whether the hub takes work (else 503)",
-        statuses=(200, 503),
-        shape=ResponseMode.BARE,
-    ),
-    _get(
-        "/openapi.json",
-        "openapi",
-        Who.AGENT,
-        "this API as an OpenAPI document",
-        own="all of it",
-        shape=ResponseMode.BARE,
-    ),
-    _get("/api/whoami", "whoami", Who.AGENT, "returns the agent or the person of the key, and the role", own="itself"),
-    _get(
+    _open("/healthz", "liveness", "says that the process lives"),
+    _open("/readyz", "ready", "says whether the hub takes work (else 503)", statuses=(200, 503)),
+    _read_bare("/openapi.json", "openapi", "this API as an OpenAPI document", who=Who.AGENT, own="all of it"),
+    _read_own("/api/whoami", "whoami", "returns the agent or the person of the key, and the role", own="itself"),
+    _read_own(
         "/api/state",
         "state",
-        Who.AGENT,
         "everything that a screen shows, up to the event number `seq`",
         own="its own requests, questions, outcomes and ceremonies, and of each agent name, skills and health",
-        query=(
-            ("limit", "0: without requests and events"),
-            ("after", "the id of a request: only the open requests after it, and their questions"),
-        ),
+        query=_STATE,
     ),
-    _get("/metrics", "metrics", Who.ADMIN, "figures for Prometheus", shape=ResponseMode.FIGURES),
-    _get("/api/health", "health", Who.ADMIN, "fleet health", query=(_WINDOW,)),
-    _get("/api/agent-fleet-health", "fleet_health", Who.ADMIN, "the same", query=(_WINDOW,)),
-    _get(
+    _read("/metrics", "metrics", "figures for Prometheus", shape=ResponseMode.FIGURES),
+    _read("/api/health", "health", "fleet health", query=(_WINDOW,)),
+    _read("/api/agent-fleet-health", "fleet_health", "the same", query=(_WINDOW,)),
+    _read_own(
         "/api/agents",
         "agents",
-        Who.AGENT,
         "every configured agent: address, dialect, skills, health",
         own="name, description, tags, skills and health of each; no address and no credential",
     ),
-    _get(
+    _read_own(
         "/api/skills",
         "skills",
-        Who.AGENT,
         "finds skills by words and by declared effects, the most promising first",
         own="all of it",
-        query=(
-            ("text", "words in the skill's id, name, description, tags or examples, or in the agent's name"),
-            ("domain", "of an effect that the skill declares"),
-            ("path", "of that effect, or the beginning of its path"),
-            ("direction", "increase or decrease: the sign of that effect's delta"),
-            ("agent", "the name of one agent"),
-            ("limit", "at most this number of skills (20); a larger number than 100 counts as 100"),
-        ),
+        query=_SKILLS,
     ),
-    _post(
-        "/api/agents/{name}/refresh",
-        "refresh",
-        Who.ADMIN,
-        "reads the agent's card now",
-        EmptyBody,
-        act="refresh-card",
-    ),
-    _post(
-        "/api/requests",
-        "request",
-        Who.AGENT,
-        "asks for work",
-        RequestBody,
-        own="in its own name, and on tasks and contexts of its own requests",
-        act="send",
-        statuses=(202,),
-    ),
-    _get(
-        "/api/tasks",
-        "tasks",
-        Who.ADMIN,
-        "a page of the open requests, and the newest outcomes",
-        query=(("limit", "at most so many that ended"), ("after", "the id of a request: open requests after it")),
-    ),
-    _get(
-        "/api/tasks/{id}",
-        "task",
-        Who.AGENT,
-        "one request",
-        own="its own requests",
-        query=(_WAIT,),
-    ),
-    _on_own("/api/tasks/{id}/cancel", "cancel", does="cancels a request", body=EmptyBody, act="cancel"),
-    _on_own(
-        "/api/tasks/{id}/retry",
-        "retry",
-        does="sends a request that ended again, as a new one",
-        body=RetryBody,
-        act="retry",
-    ),
-    _get("/api/retries", "retries", Who.ADMIN, "the ended requests that may be sent again, in groups", query=_ENDED),
-    _decide(
-        "/api/tasks/{id}/veto", "veto", does="stops a request whose veto window is open", body=VetoBody, act="veto"
-    ),
-    _get("/api/ids", "ids", Who.ADMIN, "the objects whose ids begin with a prefix", query=(("prefix", "of the id"),)),
-    _get("/api/inbox", "inbox", Who.ADMIN, "open questions, and requests that may be vetoed"),
-    _get("/api/inbox/{id}", "question", Who.ADMIN, "one open question in full"),
-    _decide("/api/inbox/{id}/answer", "reply", does="answers or rejects a question", body=AnswerBody, act="answer"),
-    _get(
+    _change("/api/agents/{name}/refresh", "refresh", "reads the agent's card now", EmptyBody, act="refresh-card"),
+    _send("/api/requests", "request", "asks for work", RequestBody, statuses=(202,)),
+    _read("/api/tasks", "tasks", "a page of the open requests, and the newest outcomes", query=_PAGE),
+    _read_own("/api/tasks/{id}", "task", "one request", query=(_WAIT,)),
+    _end("/api/tasks/{id}/cancel", "cancel", "cancels a request", EmptyBody, act="cancel"),
+    _end("/api/tasks/{id}/retry", "retry", "sends a request that ended again, as a new one", RetryBody, act="retry"),
+    _read("/api/retries", "retries", "the ended requests that may be sent again, in groups", query=_ENDED),
+    _decide("/api/tasks/{id}/veto", "veto", "stops a request whose veto window is open", VetoBody, act="veto"),
+    _read("/api/ids", "ids", "the objects whose ids begin with a prefix", query=(("prefix", "of the id"),)),
+    _read("/api/inbox", "inbox", "open questions, and requests that may be vetoed"),
+    _read("/api/inbox/{id}", "question", "one open question in full"),
+    _decide("/api/inbox/{id}/answer", "reply", "answers or rejects a question", AnswerBody, act="answer"),
+    _read_own(
         "/api/ceremonies",
         "ceremonies",
-        Who.AGENT,
         "every ceremony in force",
         own="its own; `?all=true` is refused (401)",
         query=(("all", "true: of all owners"),),
     ),
-    _get("/api/ceremonies/errors", "ceremony_errors", Who.ADMIN, "the problems of ceremony files"),
-    _post(
+    _read("/api/ceremonies/errors", "ceremony_errors", "the problems of ceremony files"),
+    _change_own(
         "/api/ceremonies/create",
         "create_ceremony",
-        Who.AGENT,
         "creates a ceremony, never over another",
         CreateCeremonyBody,
         own="in its own name",
         act="create-ceremony",
     ),
-    _post(
+    _change_own(
         "/api/ceremonies/{id}/update",
         "update_ceremony",
-        Who.AGENT,
         "changes the given keys of a ceremony",
         UpdateCeremonyBody,
-        own="its own",
         act="update-ceremony",
     ),
-    _post(
-        "/api/ceremonies/{id}/delete",
-        "delete_ceremony",
-        Who.AGENT,
-        "removes a ceremony",
-        EmptyBody,
-        own="its own",
-        act="delete-ceremony",
+    _change_own(
+        "/api/ceremonies/{id}/delete", "delete_ceremony", "removes a ceremony", EmptyBody, act="delete-ceremony"
     ),
-    _post(
+    _change_own(
         "/api/ceremonies/{id}/run",
         "run_ceremony",
-        Who.AGENT,
         "fires a ceremony now, or shows the requests that it would send",
         RunCeremonyBody,
-        own="its own",
         act="fire",
     ),
-    _get(
-        "/api/ceremonies/{id}/runs",
-        "ceremony_runs",
-        Who.AGENT,
-        "a ceremony's runs, newest first",
-        own="its own",
-        query=(_LIMIT,),
+    _read_own(
+        "/api/ceremonies/{id}/runs", "ceremony_runs", "a ceremony's runs, newest first", own="its own", query=(_LIMIT,)
     ),
-    _get("/api/channels", "channels", Who.ADMIN, "the channels for notices, with the results of each sink"),
-    _post(
+    _read("/api/channels", "channels", "the channels for notices, with the results of each sink"),
+    _change(
         "/api/channels/{id}/test",
         "test_channel",
-        Who.ADMIN,
         "sends a test notice to a channel's sinks",
         EmptyBody,
         act="test-channel",
     ),
-    _get("/api/limits", "limits", Who.ADMIN, "the limits of agents.yaml, with what is used of each at all hubs"),
-    _post(
-        "/api/limits/{name}/raise",
-        "raise_limit",
-        Who.ADMIN,
-        "raises a limit until its period ends",
-        RaiseBody,
-        act="raise-limit",
+    _read("/api/limits", "limits", "the limits of agents.yaml, with what is used of each at all hubs"),
+    _change(
+        "/api/limits/{name}/raise", "raise_limit", "raises a limit until its period ends", RaiseBody, act="raise-limit"
     ),
-    _get(
+    _read(
         "/api/journal",
         "journal",
-        Who.ADMIN,
         "recorded events, oldest first",
         query=(("after", "the number of an event: events after it"), _LIMIT),
     ),
-    _get(
-        "/api/audit",
-        "audit",
-        Who.ADMIN,
-        "who did what, the newest first",
-        query=(
-            *((name, f"only of this {name}") for name in ("name", "action", "object")),
-            ("window", "those of the last so many seconds; a day without it"),
-            _LIMIT,
-        ),
-    ),
-    _get(
+    _read("/api/audit", "audit", "who did what, the newest first", query=_ACTIONS),
+    _read(
         "/api/wire",
         "wire",
-        Who.ADMIN,
         "the recent exchanges with an agent, secrets masked; the hub records them for 30 s after each call",
-        query=(
-            ("agent", "the name of an agent"),
-            ("task", "the id of a request instead: its exchanges only"),
-            ("after", "the number of an entry: entries after it"),
-        ),
+        query=_WIRE,
     ),
-    _get(
+    _read_own(
         "/api/events",
         "events",
-        Who.AGENT,
         "events as they happen, as server-sent events",
         own="events of its own requests and ceremonies",
-        query=(("after", "the number of an event: events after it first"), ("topic", "a pattern of topics")),
+        query=_EVENTS,
         shape=ResponseMode.STREAM,
     ),
-    _get(
-        "/api/agent-health",
-        "agent_health",
-        Who.ADMIN,
-        "each agent's reachability and card, in Workstacean's form",
-        shape=ResponseMode.BARE,
-    ),
-    _get(
-        "/api/outcomes",
-        "outcomes",
-        Who.ADMIN,
-        "the outcomes of the last day, in Workstacean's form",
-        query=(_LIMIT,),
-        shape=ResponseMode.BARE,
-    ),
-    _post(
-        "/api/a2a/chat",
-        "chat",
-        Who.AGENT,
-        "sends a message to an agent, and waits for its answer or question",
-        ChatBody,
-        own="in its own name, and on tasks and contexts of its own requests",
-        act="send",
-    ),
-    _post(
+    _read_bare("/api/agent-health", "agent_health", "each agent's reachability and card, in Workstacean's form"),
+    _read_bare("/api/outcomes", "outcomes", "the outcomes of the last day, in Workstacean's form", query=(_LIMIT,)),
+    _send("/api/a2a/chat", "chat", "sends a message to an agent, and waits for its answer or question", ChatBody),
+    _send(
         "/api/a2a/delegate",
         "delegate",
-        Who.AGENT,
         "gives an agent work without waiting for it",
         DelegateBody,
         own="in its own name",
-        act="send",
     ),
-    _get(
+    _read_own(
         "/api/a2a/task/{correlationId}",
         "chat_task",
-        Who.AGENT,
         "an agent's answer, its question, or that it still works",
-        own="its own requests",
         query=(_WAIT,),
     ),
-    _get("/api/hitl/pending", "pending", Who.ADMIN, "open questions, in the form of Workstacean's hitl_request"),
-    _decide("/api/hitl/respond", "respond", does="answers or rejects a question", body=DecisionBody, act="answer"),
-    _get("/api/hitl-queue", "hitl_queue", Who.ADMIN, "the number of open questions", shape=ResponseMode.BARE),
-    _post(
+    _read("/api/hitl/pending", "pending", "open questions, in the form of Workstacean's hitl_request"),
+    _decide("/api/hitl/respond", "respond", "answers or rejects a question", DecisionBody, act="answer"),
+    _read_bare("/api/hitl-queue", "hitl_queue", "the number of open questions"),
+    _change(
         "/publish",
         "publish",
-        Who.ADMIN,
         "takes `message.inbound.*` as a request and `ceremony.{id}.execute` as a run; no other topic",
         PublishBody,
         act="publish",
     ),
-    _get(
+    _open(
         CARD_PATHS[0],
         "agent_card",
-        Who.ANYONE,
         "the hub's own agent card: without a key no skills, with one every skill of the fleet",
-        shape=ResponseMode.BARE,
     ),
-    _get(
-        CARD_PATHS[1],
-        "agent_card_of_before",
-        Who.ANYONE,
-        "the same card, at its former path",
-        shape=ResponseMode.BARE,
-    ),
-    _post(
+    _open(CARD_PATHS[1], "agent_card_of_before", "the same card, at its former path"),
+    _call(
+        "POST",
         A2A_PATH,
         "a2a",
-        Who.AGENT,
         "receives A2A calls in 1.0, 0.3 and 0.1: the hub as an agent",
-        own="in its own name, and its own tasks",
-        role=AccessRole.OWNER,
         shape=ResponseMode.JSON_RPC,
     ),
-    *(
-        Endpoint(
-            method,
-            A2A_PATH + "/{path:path}",
-            f"a2a_{method.lower()}",
-            Who.AGENT,
-            "the same over HTTP+JSON, in 1.0 and 0.3",
-            own="in its own name, and its own tasks",
-            role=AccessRole.OWNER,
-            shape=ResponseMode.HTTP_JSON,
-        )
-        for method in ("GET", "POST", "DELETE")
-    ),
-    _get(_LINK, "answer_page", Who.LINK, "shows a question to the holder of its link", shape=ResponseMode.PAGE),
-    _post(_LINK, "answer_form", Who.LINK, "answers, rejects or vetoes, once", shape=ResponseMode.PAGE),
-    _post(
+    *(_call(m, A2A_PATH + "/{path:path}", f"a2a_{m.lower()}", _OVER_HTTP) for m in ("GET", "POST", "DELETE")),
+    _page("GET", _LINK, "answer_page", "shows a question to the holder of its link"),
+    _page("POST", _LINK, "answer_form", "answers, rejects or vetoes, once", role=AccessRole.OPERATOR),
+    Endpoint(
+        "POST",
         CALLBACK_PATH + "{taskId:path}",
         "callback",
-        Who.TOKEN,
         "receives an agent's webhook about its task",
-        shape=ResponseMode.BARE,
+        who=Who.TOKEN,
+        role=AccessRole.OPERATOR,
         statuses=(200, 202),
+        shape=ResponseMode.BARE,
     ),
 )
 
