@@ -21,7 +21,8 @@ from fleetsim.caller.webhooks import CallbackTokens
 from fleetsim.events.log import EventLog
 from fleetsim.events.request import CancelRefused, OutcomeDecided, RequestAccepted, RequestRefused
 from fleetsim.fleet.access import Access, AllowLists, Caller, access_of
-from fleetsim.fleet.registry import CardReader
+from fleetsim.fleet.cards import CardBroker
+from fleetsim.fleet.registry import Registry
 from fleetsim.fleet.settings import SkillEntry
 from fleetsim.ledger import Ledger, RunRecord
 from fleetsim.model.errors import (
@@ -53,15 +54,6 @@ class TaskBusy(NotAccepting):
     """A follow-up on a task of an open request without an open question."""
 
 
-class TargetResolver(Protocol):
-    """Resolves a skill and targets to agents (the registry)."""
-
-    def resolve(
-        self, skill: str | None, targets: tuple[str, ...], avoid: Collection[str], access: Access | None, /
-    ) -> tuple[str, ...]:
-        """The names of the agents, without those to avoid or beyond the access. Raises UnknownTarget."""
-
-
 class Routes(Protocol):
     """The routes to agents at this moment, those by which requests came, and the allow-lists, if there are any."""
 
@@ -88,8 +80,8 @@ class Dispatcher:
         tracker: Tracker,
         *,
         tokens: CallbackTokens,
-        cards: CardReader,
-        registry: TargetResolver,
+        cards: CardBroker,
+        registry: Registry,
         routes: Routes,
         limits: CurrentLimits | None = None,
         cooldowns_s: Mapping[str, float] | None = None,

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.webhooks import CALLBACK_PATH, CallbackTokens
 from fleetsim.client import AgentClient
-from fleetsim.fleet.settings import AgentEntry
+from fleetsim.fleet.cards import CardBroker
 from fleetsim.model.asking import in_form, question_parts
 from fleetsim.model.call import (
     Call,
@@ -54,25 +54,6 @@ from fleetsim.wire.choice import Choice
 from fleetsim.wire.dialect import Reply, dialect
 
 T = TypeVar("T")
-
-
-class Clients(Protocol):
-    """Gives the executor an agent's client: the card broker."""
-
-    def client(self, agent: str, url: str = "") -> AgentClient:
-        """The client for work that is at the origin of ``url``; "" is the agent's current address."""
-
-    def entry(self, agent: str, url: str = "") -> AgentEntry:
-        """The agent's entry, as it was when its work was sent to ``url``."""
-
-    def former(self, agent: str, url: str) -> bool:
-        """Whether the agent is not at the origin of ``url`` any more, or not in the fleet."""
-
-    def speaks(self, agent: str, url: str, dialect: str) -> None:
-        """The agent took work in this dialect though its card reads as another."""
-
-    async def refresh(self, agent: str, url: str = "") -> object:
-        """Fetch the card of the called agent again; after a failure the last card stays."""
 
 
 class HubIdentity(Protocol):
@@ -109,7 +90,7 @@ class Executor:
 
     def __init__(
         self,
-        clients: Clients,
+        clients: CardBroker,
         limiter: AgentLimiter,
         *,
         tokens: CallbackTokens,

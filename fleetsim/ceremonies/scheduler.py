@@ -41,7 +41,8 @@ from fleetsim.channels.delivery import Channels
 from fleetsim.events.fleet import CeremoniesLoaded, CeremonyCompleted, CeremonyFired, ConfigRejected
 from fleetsim.events.log import EventLog
 from fleetsim.fleet.access import Caller
-from fleetsim.fleet.registry import CardReader, Judge, nearest_of
+from fleetsim.fleet.cards import CardBroker
+from fleetsim.fleet.registry import Judge, nearest_of
 from fleetsim.ledger import Ledger, RunRecord, RunStatus, SharedLedger
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.text import one_line
@@ -119,7 +120,7 @@ class Scheduler:
         ledger: Ledger,
         folder: CeremonyFolder,
         *,
-        cards: CardReader,
+        cards: CardBroker,
         dispatcher: RunDispatcher,
         tracker: OutcomeWaiter,
         fleet: FleetTargets,

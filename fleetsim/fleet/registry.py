@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from fleetsim.fleet.access import OWNER, Access, AllowLists, Caller, access_of
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ALL
 from fleetsim.runtime.ports import Rng
+
+if TYPE_CHECKING:
+    from fleetsim.fleet.cards import CardBroker
 
 _Fleet: TypeAlias = tuple[Mapping[str, Collection[str]], frozenset[str], Mapping[str, str], AllowLists | None]
 
@@ -29,29 +32,6 @@ class CameThrough(UnknownTarget):
     """Only hubs that the request has already passed could take it, which would be a loop."""
 
 
-class CardReader(Protocol):
-    """Reads agents' cards. The skills of an agent are known once its card was read."""
-
-    def reading(self, skill: str | None, targets: Sequence[str], access: Access | None, /) -> bool:
-        """Whether the first read of a card is in progress that may change the target of such a request, or its form."""
-
-    async def until_read(self, skill: str | None, targets: Sequence[str], access: Access | None, /) -> None:
-        """Wait until no first read is in progress, at most for the time limit of one."""
-
-
-class Offers(Protocol):
-    """The agents and their skills at this moment (the card broker)."""
-
-    def offers(self) -> Mapping[str, Collection[str]]:
-        """The skills of each enabled agent (agents.yaml and card); the same object until they change."""
-
-    def disabled(self) -> Mapping[str, str]:
-        """The reason why each other agent takes no work, by name."""
-
-    def unread(self) -> Collection[str]:
-        """The enabled agents without a card."""
-
-
 class Weights(Protocol):
     """The agents' shares of work at this moment, and the allow-lists, if there are any."""
 
@@ -64,7 +44,7 @@ class Weights(Protocol):
 class Registry:
     """Resolves with the current fleet."""
 
-    def __init__(self, fleet: Offers, weights: Weights, rng: Rng) -> None:
+    def __init__(self, fleet: CardBroker, weights: Weights, rng: Rng) -> None:
         self._fleet = fleet
         self._judged: tuple[_Fleet, Judge] | None = None
         self._offered: Mapping[str, Collection[str]] = {}

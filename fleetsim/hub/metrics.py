@@ -37,7 +37,7 @@ from fleetsim.events.request import (
     TaskMoved,
     UpdateIgnored,
 )
-from fleetsim.fleet.registry import Offers
+from fleetsim.fleet.cards import CardBroker
 from fleetsim.ledger import RunStatus
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import FleetsimError
@@ -104,7 +104,7 @@ class Metrics:
     A skill that its agent does not offer now is counted as ``other``.
     """
 
-    def __init__(self, events: EventLog, fleet: Offers) -> None:
+    def __init__(self, events: EventLog, fleet: CardBroker) -> None:
         self.registry = CollectorRegistry()
         self._events = events
         self._fleet = fleet

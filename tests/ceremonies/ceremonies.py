@@ -16,7 +16,8 @@ from fleetsim.ceremonies.scheduler import Scheduler
 from fleetsim.channels.delivery import Channels
 from fleetsim.events.log import EventLog
 from fleetsim.events.wire import payload
-from fleetsim.fleet.registry import CardReader, Registry
+from fleetsim.fleet.cards import CardBroker
+from fleetsim.fleet.registry import Registry
 from fleetsim.ledger import Ledger, RunRecord
 from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
@@ -109,7 +110,7 @@ class Ground:
         poll_s: float = 5.0,
         fleet: FleetTargets | None = None,
         folder: CeremonyFolder | None = None,
-        cards: CardReader | None = None,
+        cards: CardBroker | None = None,
     ) -> Scheduler:
         desk = desk or self.desk
         return Scheduler(
