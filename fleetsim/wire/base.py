@@ -87,7 +87,9 @@ class Dialect(ABC):
     """Its name in a card."""
     methods: ClassVar[Mapping[Operation, tuple[str, ...]]]
     """The method to write first, and those also read after it."""
-    decoders: ClassVar[Mapping[Operation, Decoder]]
+    read_send: Callable[[JsonObject, Operation], SendMessage]
+    readers: ClassVar[Mapping[Operation, Decoder]] = {}
+    """The calls that it reads otherwise than ``READERS``."""
     extensions_header: str = "X-A2A-Extensions"
     loses: tuple[str, ...]
     """Fields that this dialect cannot represent."""
@@ -162,9 +164,11 @@ class Dialect(ABC):
 
     def decode_call(self, method: str, params: JsonObject) -> Call:
         """Read a call. Raises MethodNotFound, or InvalidParams naming the member that is wrong."""
-        decode = self.decoders[self.operation(method)]
+        operation = self.operation(method)
         try:
-            return decode(params)
+            if operation in {Operation.SEND, Operation.STREAM}:
+                return self.read_send(params, operation)
+            return (self.readers.get(operation) or READERS[operation])(params)
         except WireError as error:
             raise InvalidParams(f"{InvalidParams.title}: {error}") from None
 
@@ -438,13 +442,7 @@ def read_sent_message(params: JsonObject, *, beside: bool = False) -> Message:
     )
 
 
-def read_get(params: JsonObject) -> GetTask:
-    """``historyLength`` is 0 or more (A2A 1.0 section 3.2.4)."""
-    task_id = reading.need_identifier(params, "id", "taskId")
-    return GetTask(task_id=task_id, history_length=reading.count(params, "historyLength"))
-
-
-def read_list(params: JsonObject) -> ListTasks:
+def _read_list(params: JsonObject) -> ListTasks:
     """A2A 1.0 section 3.1.4."""
     state = None if params.get("status") is None else reading.read_state(params["status"])
     if state is TaskState.UNKNOWN and params["status"] != "TASK_STATE_UNSPECIFIED":
@@ -464,14 +462,6 @@ def read_list(params: JsonObject) -> ListTasks:
     )
 
 
-def read_cancel(params: JsonObject) -> CancelTask:
-    return CancelTask(task_id=reading.need_identifier(params, "id", "taskId"), metadata=reading.metadata(params))
-
-
-def read_subscribe(params: JsonObject) -> SubscribeToTask:
-    return SubscribeToTask(task_id=reading.need_identifier(params, "id", "taskId"))
-
-
 def read_set_push(params: JsonObject) -> SetPush:
     """0.x registration: the task as ``taskId`` or ``id``, the configuration nested or, failing that, flat."""
     config = reading.mapping(reading.nested_config(params), "pushNotificationConfig")
@@ -480,28 +470,31 @@ def read_set_push(params: JsonObject) -> SetPush:
     return SetPush(task_id=task_id, config=reading.read_push_config(config))
 
 
-def _push_ids(params: JsonObject) -> tuple[str, str | None]:
+def _task_id(params: JsonObject) -> str:
+    return reading.need_identifier(params, "id", "taskId")
+
+
+def _push_ids(params: JsonObject) -> dict[str, Any]:
     """0.x: the task as ``id`` or ``taskId``; where both stand, ``id`` may be the configuration's, as in 1.0."""
     task_id = reading.need_identifier(params, "taskId", "id")
     config_id = reading.identifier(params, "pushNotificationConfigId")
     lone = reading.identifier(params, "id")
-    if config_id is None and lone != task_id:
-        config_id = lone
-    return task_id, config_id
+    return {"task_id": task_id, "config_id": lone if config_id is None and lone != task_id else config_id}
 
 
-def read_get_push(params: JsonObject) -> GetPush:
-    task_id, config_id = _push_ids(params)
-    return GetPush(task_id=task_id, config_id=config_id)
-
-
-def read_delete_push(params: JsonObject) -> DeletePush:
-    task_id, config_id = _push_ids(params)
-    return DeletePush(task_id=task_id, config_id=config_id)
-
-
-def read_list_push(params: JsonObject) -> ListPush:
-    return ListPush(task_id=reading.need_identifier(params, "id", "taskId"))
+READERS: Mapping[Operation, Decoder] = {
+    Operation.GET: lambda params: GetTask(
+        task_id=_task_id(params), history_length=reading.count(params, "historyLength")
+    ),
+    Operation.LIST: _read_list,
+    Operation.CANCEL: lambda params: CancelTask(task_id=_task_id(params), metadata=reading.metadata(params)),
+    Operation.SUBSCRIBE: lambda params: SubscribeToTask(task_id=_task_id(params)),
+    Operation.PUSH_SET: read_set_push,
+    Operation.PUSH_GET: lambda params: GetPush(**_push_ids(params)),
+    Operation.PUSH_LIST: lambda params: ListPush(task_id=_task_id(params)),
+    Operation.PUSH_DELETE: lambda params: DeletePush(**_push_ids(params)),
+    Operation.EXTENDED_CARD: lambda params: GetExtendedCard(),
+}
 
 
 def read_configuration(params: JsonObject) -> JsonObject:

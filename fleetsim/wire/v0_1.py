@@ -92,15 +92,8 @@ class V01(base.Dialect):
     webhooks_by_https = True
     card_version = "0.1.0"
     own_codes = frozenset({-32003, -32004})  # out of resources, webhook without TLS
-    decoders: ClassVar = {
-        Operation.SEND: lambda params: _read_send(params, Operation.SEND),
-        Operation.STREAM: lambda params: _read_send(params, Operation.STREAM),
-        Operation.GET: base.read_get,
-        Operation.CANCEL: base.read_cancel,
-        Operation.SUBSCRIBE: base.read_subscribe,
-        Operation.PUSH_SET: _read_set_push,
-        Operation.PUSH_GET: base.read_get_push,
-    }
+    read_send = staticmethod(_read_send)
+    readers: ClassVar = {Operation.PUSH_SET: _read_set_push}
 
     def claims(self, method: str, params: JsonObject) -> bool:
         """Decide by the shape alone, since 0.3 has methods of the same names.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from fleetsim.model.call import Call, GetExtendedCard, Operation, SendMessage, SetPush, TaskPush
+from fleetsim.model.call import Call, Operation, SendMessage, SetPush, TaskPush
 from fleetsim.model.card import AgentCard
 from fleetsim.model.event import ArtifactUpdate, DirectReply, StatusUpdate, TaskEvent
 from fleetsim.model.task import TERMINAL, JsonObject, Message, Part, Task, TaskState
@@ -62,18 +62,7 @@ class V03(base.Dialect):
     # a2a-sdk 0.3.26 writes a piece into its task once per reader, so a second reader doubles the text (decision 8).
     rejoins = False
     card_version = "0.3.0"
-    decoders: ClassVar = {
-        Operation.SEND: lambda params: _read_send(params, Operation.SEND),
-        Operation.STREAM: lambda params: _read_send(params, Operation.STREAM),
-        Operation.GET: base.read_get,
-        Operation.CANCEL: base.read_cancel,
-        Operation.SUBSCRIBE: base.read_subscribe,
-        Operation.PUSH_SET: base.read_set_push,
-        Operation.PUSH_GET: base.read_get_push,
-        Operation.PUSH_LIST: base.read_list_push,
-        Operation.PUSH_DELETE: base.read_delete_push,
-        Operation.EXTENDED_CARD: lambda params: GetExtendedCard(),
-    }
+    read_send = staticmethod(_read_send)
     kinds = says_final = True
 
     def write_send(self, call: SendMessage) -> dict[str, Any]:
@@ -124,7 +113,6 @@ class V03Plain(V03):
     name = "0.3+http"
     binding = "HTTP+JSON"
     methods: ClassVar = {**V03.methods, Operation.LIST: ("tasks/list",)}
-    decoders: ClassVar = {**V03.decoders, Operation.LIST: base.read_list}
     paths: ClassVar = _PATHS
 
     def write_params(self, call: Call) -> dict[str, Any]:
@@ -148,8 +136,7 @@ class V03Http(ProtoJson, V03):
         for operation, (method, path) in _PATHS.items()
     }
     """a2a-sdk 0.3.26 joins a stream again by GET alone."""
-    decoders: ClassVar = {
-        **V03Plain.decoders,
+    readers: ClassVar = {
         Operation.PUSH_SET: lambda params: base.read_set_push(
             {**params, **reading.mapping(params.get("config") or {}, "config")}
         ),

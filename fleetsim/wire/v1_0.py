@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from fleetsim.model.call import (
     Call,
     DeletePush,
-    GetExtendedCard,
     GetPush,
     ListPush,
     Operation,
@@ -97,20 +96,14 @@ class V10(ProtoJson):
     takes_tenant = True
     details_errors = True
     card_version = "1.0"
-    decoders: ClassVar = {
-        Operation.SEND: lambda params: _read_send(params, Operation.SEND),
-        Operation.STREAM: lambda params: _read_send(params, Operation.STREAM),
-        Operation.GET: base.read_get,
-        Operation.LIST: base.read_list,
-        Operation.CANCEL: base.read_cancel,
-        Operation.SUBSCRIBE: base.read_subscribe,
+    read_send = staticmethod(_read_send)
+    readers: ClassVar = {
         Operation.PUSH_SET: _read_set_push,
         Operation.PUSH_GET: lambda params: GetPush(task_id=_task(params), config_id=reading.identifier(params, "id")),
         Operation.PUSH_LIST: lambda params: ListPush(task_id=_task(params)),
         Operation.PUSH_DELETE: lambda params: DeletePush(
             task_id=_task(params), config_id=reading.identifier(params, "id")
         ),
-        Operation.EXTENDED_CARD: lambda params: GetExtendedCard(),
     }
 
     def speaks(self, version: str) -> bool:
