@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path as FilePath
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -55,6 +55,8 @@ _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,1022}[\x21-\x7e])?")
 _NAMING = {("apiKeyEnv",), ("credentialsEnv",), ("secretEnv",)}
 """Keys whose value names the variable of a secret."""
 
+_Id: TypeAlias = Annotated[str, Pattern(ID.pattern, ID_RULE)]
+
 
 class AgentsFile(BaseModel):
     """The whole of agents.yaml; also the source of its JSON Schema."""
@@ -65,25 +67,16 @@ class AgentsFile(BaseModel):
     """Who is in the fleet: one entry per agent."""
     fleet: FleetSettings = FleetSettings()
     """How the hub treats it."""
-    channels: Annotated[
-        dict[Annotated[str, Pattern(ID.pattern, ID_RULE)], ChannelFile],
-        *or_nothing({}, max_length=CHANNELS_MAX),
-    ] = {}
+    channels: Annotated[dict[_Id, ChannelFile], *or_nothing({}, max_length=CHANNELS_MAX)] = {}
     """Channels on which the hub notifies people: {id: channel}. Ceremonies name one as notifyChannel."""
-    limits: Annotated[
-        dict[Annotated[str, Pattern(ID.pattern, ID_RULE)], Limit],
-        *or_nothing({}, max_length=LIMITS_MAX),
-    ] = {}
+    limits: Annotated[dict[_Id, Limit], *or_nothing({}, max_length=LIMITS_MAX)] = {}
     """Limits beyond which requests are refused: {name: limit}."""
     keys: Annotated[
         dict[Annotated[str, Pattern(NAME, "the name of an agent")], CallerEntry],
         *or_nothing({}, max_length=AGENTS_MAX),
     ] = {}
     """What agents' keys may use: {name of the agent: {may}}."""
-    ceremonies: Annotated[
-        dict[Annotated[str, Pattern(ID.pattern, ID_RULE)], CallerEntry],
-        *or_nothing({}, max_length=AGENTS_MAX),
-    ] = {}
+    ceremonies: Annotated[dict[_Id, CallerEntry], *or_nothing({}, max_length=AGENTS_MAX)] = {}
     """What ceremonies may use: {id of the ceremony: {may}}."""
 
 

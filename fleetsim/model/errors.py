@@ -129,7 +129,7 @@ class TransportError(FleetsimError):
 
     blame = Blame.NETWORK
 
-    def __init__(self, message: str, *, sent: bool, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, sent: bool = True, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.sent = sent
         self.retryable = not sent
@@ -151,15 +151,9 @@ class Unreachable(TransportError):
 class TimedOut(TransportError):
     """A deadline passed."""
 
-    def __init__(self, message: str, *, sent: bool = True, hint: str | None = None) -> None:
-        super().__init__(message, sent=sent, hint=hint)
-
 
 class ConnectionLost(TransportError):
     """The connection broke after the request was sent."""
-
-    def __init__(self, message: str, *, sent: bool = True, hint: str | None = None) -> None:
-        super().__init__(message, sent=sent, hint=hint)
 
 
 class HttpRefused(FleetsimError):
@@ -298,23 +292,5 @@ class VersionNotSupported(RpcError):
     code, title = -32009, "Protocol version is not supported"
 
 
-RPC_ERRORS: dict[int, type[RpcError]] = {
-    error.code: error
-    for error in (
-        ParseError,
-        InvalidRequest,
-        MethodNotFound,
-        InvalidParams,
-        InternalError,
-        TaskNotFound,
-        TaskNotCancelable,
-        PushNotSupported,
-        UnsupportedOperation,
-        ContentTypeNotSupported,
-        InvalidAgentResponse,
-        ExtendedCardNotConfigured,
-        ExtensionRequired,
-        VersionNotSupported,
-    )
-}
+RPC_ERRORS: dict[int, type[RpcError]] = {error.code: error for error in RpcError.__subclasses__()}
 """JSON-RPC code to class (A2A 0.3 section 8, 1.0 section 5.4)."""

@@ -29,16 +29,8 @@ from fleetsim.request.records import Phase, RequestRecord
 Row: TypeAlias = dict[str, Any]
 
 KEYS = {
-    "runs": "run_id",
-    "requests": "correlation_id",
-    "contents": "correlation_id",
-    "webhooks": "seq",
-    "outcomes": "correlation_id",
-    "questions": "question_id",
-    "cards": "agent",
-    "notices": "seq",
-    "limits": "seq",
-    "events": "seq",
+    table: "seq" if table in {"webhooks", "notices", "limits"} else columns.partition(",")[0]
+    for table, columns in SUMMED.items()
 }
 """The key of each table, in the order in which the tables are filled."""
 
