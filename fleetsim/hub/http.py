@@ -283,7 +283,7 @@ class ApiGuard:
 
     def _judge(self, scope: Scope) -> Endpoint:
         headers: list[tuple[bytes, bytes]] = list(scope["headers"])
-        hub, settings = self._hub, self._hub.config.settings
+        hub, settings = self._hub, self._hub.fleet.config.settings
         hosts = hosts_of(hub.url, settings.base_url, settings.internal_base_url) | self._allowed
         path, method = scope["path"], "GET" if scope["method"] == "HEAD" else scope["method"]
         # First, because a page whose name was made to resolve to this machine differs only in its Host header.

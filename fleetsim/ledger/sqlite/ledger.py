@@ -58,11 +58,8 @@ def _writes(verb: _SqlVerb[P, T]) -> _Verb[P, T]:
     """Run the verb in a transaction of the writing connection."""
 
     @wraps(verb)
-    async def call(self: SqliteLedger, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        result = await self._run(lambda connection: verb(self, connection, *args, **kwargs), reads=False)
-        if self.refusal:
-            self._note_refusal("")
-        return result
+    def call(self: SqliteLedger, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        return self._run(lambda connection: verb(self, connection, *args, **kwargs), reads=False)
 
     return call
 
@@ -91,9 +88,12 @@ class SqliteLedger(StoredLedger):
         if self._broken is not None:
             raise self._broken.with_traceback(None)  # or it would keep the frames of every call that met it
         try:
-            return await (self._storage.read if reads else self._storage.write)(operation)
+            result = await (self._storage.read if reads else self._storage.write)(operation)
         except Exception as error:  # noqa: BLE001 - each is raised again, or the reason why the ledger broke
             raise self._failure(error, reads=reads)  # noqa: B904 - it may be the same error
+        if self.refusal and not reads:
+            self._note_refusal("")
+        return result
 
     async def _select(self, take: Callable[[Iterable[Any]], T], sql: str, *values: object) -> T:
         return await self._run(lambda connection: take(connection.execute(sql, values)), reads=True)
