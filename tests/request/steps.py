@@ -17,7 +17,7 @@ from fleetsim.model.task import Artifact, DataPart, Message, Role, Task, TaskSta
 from fleetsim.model.work import Outcome, Question, SkillRequest, UpdateSource
 from fleetsim.request.machine import TRANSITIONS, new_track, stage_of, step
 from fleetsim.request.records import RequestRecord
-from fleetsim.request.signals import Begin, Close, Due, Effect, Left, Publish
+from fleetsim.request.signals import Begin, Close, Due, Effect, Left, Publish, Replied
 from fleetsim.request.track import Now, Rules, Signal, TaskUpdate, Timer, Track
 from tests.recorded import recorded
 
@@ -65,6 +65,9 @@ def task(state: TaskState, text: str = "", said: str = "", *, said_id: str = "s-
         status=TaskStatus(state=state, message=message(said, said_id) if said else None),
         artifacts=(Artifact(artifact_id="t-1", parts=parts),) if parts else (),
     )
+
+
+WHICH = task(I, said="which?", said_id="q1")
 
 
 def status(state: TaskState, said: str = "", *, said_id: str = "s-1", final: bool = False) -> StatusUpdate:
@@ -168,6 +171,16 @@ class Hand:
 
     def asked_for(self, kind: type[E]) -> list[E]:
         return [e for e in self.effects if isinstance(e, kind)]
+
+
+def bound(state: TaskState = S, rules: Rules | None = None, **kind: bool) -> Hand:
+    """A send that was answered with a task."""
+    return Hand.begun(rules, **kind).tell(Replied(reply=task(state), began=0.0))
+
+
+def asking(rules: Rules | None = None, seen: Task = WHICH, **kind: bool) -> Hand:
+    """Sent at 0 s; at 10 s the agent asks, and its time stops."""
+    return Hand.sent(rules, **kind).tell(Replied(reply=task(S), began=0.0)).at(10.0).hear(seen, UpdateSource.POLL)
 
 
 def published(*, topic: str, level: Level = Level.INFO, payload: Mapping[str, Any] | None = None) -> Publish:

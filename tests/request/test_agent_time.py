@@ -11,7 +11,7 @@ from fleetsim.request.machine import new_track
 from fleetsim.request.records import RequestRecord
 from fleetsim.request.signals import Answered, Left, Recovered, Replied, Resumed, ResumeFailed, SendFailed
 from fleetsim.request.track import Now
-from tests.request.steps import START, C, Hand, I, W, task
+from tests.request.steps import START, WHICH, C, Hand, W, task
 
 
 def at(hand: Hand, mono: float) -> Hand:
@@ -29,7 +29,7 @@ def took(hand: Hand) -> tuple[int, int | None]:
 def asking() -> Hand:
     """Sent at once, taken at 1 s; at 10 s the agent asks."""
     hand = at(Hand.begun().tell(Left()), 1).tell(Replied(reply=task(W), began=0.0))
-    return at(hand, 10).hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
+    return at(hand, 10).hear(WHICH, UpdateSource.POLL)
 
 
 def answer(hand: Hand) -> Hand:

@@ -54,11 +54,7 @@ from fleetsim.request.signals import (
     Subscribe,
 )
 from fleetsim.request.track import Now
-from tests.request.steps import START, C, F, Hand, I, S, W, chunk, message, record, status, task
-
-
-def bound(**kind: bool) -> Hand:
-    return Hand.begun(**kind).tell(Replied(reply=task(S), began=0.0))
+from tests.request.steps import START, C, F, Hand, I, S, W, bound, chunk, message, record, status, task
 
 
 def asking(via: UpdateSource = UpdateSource.POLL) -> Hand:

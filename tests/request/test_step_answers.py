@@ -13,13 +13,12 @@ from fleetsim.model.errors import (
     Unreachable,
     WireError,
 )
-from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, UpdateSource
+from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind
 from fleetsim.request.signals import (
     Answered,
     Cancel,
     CancelAsked,
     Close,
-    Replied,
     ResolveQuestion,
     Resume,
     Resumed,
@@ -28,15 +27,7 @@ from fleetsim.request.signals import (
     SendFailed,
 )
 from fleetsim.request.track import Rules, Timer
-from tests.request.steps import Hand, I, S, W, published, task
-
-WHICH = task(I, said="which?", said_id="q1")
-
-
-def asking(rules: Rules | None = None, **kind: bool) -> Hand:
-    """Sent at 0 s; at 10 s the agent asks, and its time stops."""
-    hand = Hand.sent(rules, **kind).tell(Replied(reply=task(S), began=0.0)).at(10.0)
-    return hand.hear(WHICH, UpdateSource.POLL)
+from tests.request.steps import Hand, W, asking, published, task
 
 
 def answer_to(hand: Hand, decision: Decision = Decision.ANSWER) -> Answer:

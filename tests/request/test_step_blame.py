@@ -29,15 +29,10 @@ from fleetsim.request.signals import (
     Found,
     LookUpTask,
     PollFailed,
-    Replied,
     ResumeFailed,
     SendFailed,
 )
-from tests.request.steps import C, F, Hand, I, R, S, X, task
-
-
-def bound(**kind: bool) -> Hand:
-    return Hand.begun(**kind).tell(Replied(reply=task(S), began=0.0))
+from tests.request.steps import C, F, Hand, I, R, X, bound, task
 
 
 def asking() -> Hand:

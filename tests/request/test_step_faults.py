@@ -34,7 +34,6 @@ from fleetsim.request.signals import (
     Publish,
     PushRegistered,
     Recovered,
-    Replied,
     ResolveQuestion,
     Resume,
     Save,
@@ -42,17 +41,13 @@ from fleetsim.request.signals import (
     SendFailed,
 )
 from fleetsim.request.track import Now, Rules, Timer
-from tests.request.steps import START, C, Hand, I, S, W, record, status, task
+from tests.request.steps import START, WHICH, C, Hand, I, W, bound, record, status, task
 
 RULES = Rules()
 
 
 def said(hand: Hand, kind: type[Event]) -> list[Event]:
     return [e.event for e in hand.asked_for(Publish) if isinstance(e.event, kind)]
-
-
-def bound(*, push: bool = False) -> Hand:
-    return Hand.begun(None, push=push).tell(Replied(reply=task(S), began=0.0))
 
 
 @pytest.mark.parametrize("error", [InvalidParams("bad webhook"), PushNotSupported()])
@@ -136,7 +131,7 @@ def test_a_send_under_way_at_a_crash_is_searched_and_never_repeated() -> None:
 
 @pytest.mark.slow
 def test_an_open_question_is_remembered_at_half_its_life_once() -> None:
-    hand = bound().hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
+    hand = bound().hear(WHICH, UpdateSource.POLL)
     assert hand.asked_for(Ask)
     reminders, at = 0, 0.0
     while not hand.outcomes:
@@ -144,14 +139,14 @@ def test_an_open_question_is_remembered_at_half_its_life_once() -> None:
         if found := said(hand, QuestionOverdue):
             reminders, at = reminders + len(found), hand.mono
         if hand.track.polling.began is not None:
-            hand.hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
+            hand.hear(WHICH, UpdateSource.POLL)
     assert reminders == 1
     assert RULES.question_ttl_s / 2 <= at <= RULES.question_ttl_s / 2 + 60
     assert hand.outcomes[0].kind is OutcomeKind.EXPIRED
 
 
 def test_a_question_reopened_after_its_reminder_is_not_remembered_twice() -> None:
-    before = bound().hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
+    before = bound().hear(WHICH, UpdateSource.POLL)
     kept = replace(before.track.record, phase=Phase.ACCEPTED)
     late = Now(0.0, START + timedelta(hours=20))
     hand = Hand(track=new_track(kept, late))
@@ -210,7 +205,7 @@ def test_a_clock_that_jumped_over_a_restart_neither_ends_a_request_at_once_nor_m
 
 def answered_at_the_crash() -> Hand:
     """A hub that starts again with an answer that may have reached the agent."""
-    before = bound().hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
+    before = bound().hear(WHICH, UpdateSource.POLL)
     question = before.question
     hand = Hand(track=new_track(before.track.record, Now(0.0, START)))
     hand.tell(Recovered(question=question, answer=Answer(question_id=question.question_id, text="main")))
@@ -221,7 +216,7 @@ def answered_at_the_crash() -> Hand:
 
 
 def test_an_answer_under_way_at_the_crash_is_sent_only_if_the_agent_still_waits() -> None:
-    hand = answered_at_the_crash().hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
+    hand = answered_at_the_crash().hear(WHICH, UpdateSource.POLL)
     assert len(hand.asked_for(Resume)) == 1
     assert not hand.asked_for(Ask)
 
@@ -242,5 +237,5 @@ def test_the_next_question_does_not_get_the_answer_of_the_one_before_the_crash()
 def test_a_late_webhook_does_not_settle_whether_the_answer_arrived() -> None:
     hand = answered_at_the_crash().hear(status(W), UpdateSource.PUSH)
     assert hand.track.asking.doubt
-    hand.hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL, began=hand.mono + 1)
+    hand.hear(WHICH, UpdateSource.POLL, began=hand.mono + 1)
     assert hand.asked_for(Resume)

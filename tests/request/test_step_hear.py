@@ -30,16 +30,12 @@ from fleetsim.request.signals import (
     TurnedAway,
 )
 from fleetsim.request.track import Now, Rules, Timer, how_it_stands
-from tests.request.steps import START, C, F, Hand, S, W, chunk, message, published, record, status, task
+from tests.request.steps import START, C, F, Hand, S, W, bound, chunk, message, published, record, status, task
 
 
 def of(kept: RequestRecord, rules: Rules | None = None, *, jitter: float = 0.5, mono: float = 0.0) -> Hand:
     hand = Hand(track=new_track(kept, Now(mono, START)), rules=rules or Rules(), jitter=jitter).at(mono)
     return hand.tell(Begin()).tell(Left())
-
-
-def bound(state: TaskState = W, **kind: bool) -> Hand:
-    return Hand.sent(**kind).tell(Replied(reply=task(state), began=0.0))
 
 
 def polling(hand: Hand, at: float) -> Hand:
@@ -86,7 +82,7 @@ def test_a_webhook_is_registered_at_the_reply_if_the_record_wants_it() -> None:
     hand = of(replace(record(push=True), register_push=True)).tell(Replied(reply=task(W), began=0.0))
     assert hand.asked_for(RegisterPush) == [RegisterPush()]
     assert hand.track.pushing.registered
-    assert bound(push=True).asked_for(RegisterPush) == []
+    assert bound(W, push=True).asked_for(RegisterPush) == []
 
 
 def test_a_webhook_refused_before_the_reply_causes_a_poll_at_the_reply() -> None:
@@ -171,9 +167,9 @@ def test_a_message_on_a_stream_is_published_and_ends_the_request() -> None:
         (lambda: bound(W), task(S), UpdateSource.POLL, "the task has moved on since"),
         (lambda: bound(S), task(S), UpdateSource.POLL, ""),
         (lambda: bound(W), status(S), UpdateSource.PUSH, "the task has moved on since"),
-        (lambda: bound().hear(status(C), UpdateSource.PUSH), status(W), UpdateSource.PUSH, "the task has ended"),
-        (lambda: bound().hear(status(C), UpdateSource.PUSH), status(C), UpdateSource.STREAM, "the task has ended"),
-        (lambda: bound().hear(status(C), UpdateSource.PUSH), status(F), UpdateSource.PUSH, ""),
+        (lambda: bound(W).hear(status(C), UpdateSource.PUSH), status(W), UpdateSource.PUSH, "the task has ended"),
+        (lambda: bound(W).hear(status(C), UpdateSource.PUSH), status(C), UpdateSource.STREAM, "the task has ended"),
+        (lambda: bound(W).hear(status(C), UpdateSource.PUSH), status(F), UpdateSource.PUSH, ""),
         (lambda: bound(W), chunk("b"), UpdateSource.PUSH, "a chunk whose predecessors may be missing"),
         (lambda: bound(W), chunk("b", append=False), UpdateSource.PUSH, ""),
         (lambda: bound(W), chunk("b"), UpdateSource.STREAM, ""),
@@ -186,13 +182,13 @@ def test_an_event_older_than_the_tasks_state_is_stale(
 
 
 def test_a_poll_begun_before_the_last_event_still_ends_the_request() -> None:
-    hand = bound(push=True).at(20.0).hear(status(W, "at it"), UpdateSource.PUSH).at(21.0)
+    hand = bound(W, push=True).at(20.0).hear(status(W, "at it"), UpdateSource.PUSH).at(21.0)
     hand.hear(task(C, "done"), UpdateSource.POLL, began=19.9)
     assert [o.text for o in hand.outcomes] == ["done"]
 
 
 def test_a_piece_without_its_predecessor_leaves_its_artifact_incomplete() -> None:
-    hand = bound(push=True).hear(named("a"), UpdateSource.PUSH).hear(named("b"), UpdateSource.PUSH)
+    hand = bound(W, push=True).hear(named("a"), UpdateSource.PUSH).hear(named("b"), UpdateSource.PUSH)
     hand.hear(named("b", append=True), UpdateSource.PUSH)
     assert (bool(stale(hand)), hand.track.ending.whole) == (True, {"a"})
 
@@ -228,8 +224,8 @@ def test_a_poll_with_the_earlier_state_is_applied() -> None:
 
 def test_a_message_in_a_webhook_causes_a_poll_while_the_task_is_open() -> None:
     remark = DirectReply(message=message("still at it"))
-    assert polling(bound(push=True), 20.0).hear(remark, UpdateSource.PUSH).next_look == 0.0
-    ended = bound(push=True).hear(status(C), UpdateSource.PUSH)
+    assert polling(bound(W, push=True), 20.0).hear(remark, UpdateSource.PUSH).next_look == 0.0
+    ended = bound(W, push=True).hear(status(C), UpdateSource.PUSH)
     polling(ended, 1.0).hear(remark, UpdateSource.PUSH)
     assert ended.next_look is None
     reply = Hand.sent(push=True).tell(SendFailed(error=TimedOut("silent"))).hear(remark, UpdateSource.PUSH)
@@ -248,14 +244,14 @@ def test_a_message_in_a_webhook_binds_its_task_in_its_context() -> None:
 
 def test_a_task_ends_when_each_of_its_artifacts_is_whole() -> None:
     half = (
-        bound(push=True)
+        bound(W, push=True)
         .hear(named("a"), UpdateSource.PUSH)
         .hear(named("b", last=False), UpdateSource.PUSH)
         .hear(status(C), UpdateSource.PUSH)
     )
     assert not half.outcomes
     whole = (
-        bound(push=True)
+        bound(W, push=True)
         .hear(named("a"), UpdateSource.PUSH)
         .hear(named("b"), UpdateSource.PUSH)
         .hear(status(C), UpdateSource.PUSH)
@@ -275,7 +271,7 @@ def test_a_task_ends_when_each_of_its_artifacts_is_whole() -> None:
     ],
 )
 def test_an_end_is_whole_if_it_was_polled_or_has_artifacts(via: UpdateSource, text: str, whole: bool) -> None:
-    assert bool(bound().hear(task(C, text), via).outcomes) is whole
+    assert bool(bound(W).hear(task(C, text), via).outcomes) is whole
 
 
 def test_a_poll_of_a_working_task_fills_the_gap_and_makes_its_artifacts_incomplete() -> None:

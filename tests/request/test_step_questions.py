@@ -23,9 +23,8 @@ from fleetsim.request.signals import (
     Save,
 )
 from fleetsim.request.track import Now, Timer
-from tests.request.steps import START, Hand, I, S, W, message, record, status, task
+from tests.request.steps import START, WHICH, Hand, I, S, W, asking, message, record, status, task
 
-WHICH = task(I, said="which?", said_id="q1")
 SURE = task(I, said="sure?", said_id="q2")
 
 
@@ -35,17 +34,12 @@ def asks(said: str = "", said_id: str = "", *, at: bool = False, page: int = 0) 
     return replace(task(I), status=TaskStatus(state=I, message=told, timestamp=START if at else None))
 
 
-def asking(seen: Task = WHICH) -> Hand:
-    hand = Hand.sent(push=True).tell(Replied(reply=task(S), began=0.0)).at(10.0)
-    return hand.hear(seen, UpdateSource.POLL)
-
-
 def answer(hand: Hand) -> Hand:
     return hand.tell(Answered(answer=Answer(question_id=hand.question.question_id, text="main")))
 
 
 def test_a_question_has_its_agent_its_text_and_its_deadline() -> None:
-    (ask,) = asking().asked_for(Ask)
+    (ask,) = asking(push=True).asked_for(Ask)
     question = ask.question
     assert (question.kind, question.text, question.truncated) == (QuestionKind(I.value), "which?", False)
     assert (question.agent, question.skill, question.task_id, question.context_id) == ("a", "echo", "t-1", "ctx")
@@ -73,33 +67,33 @@ def test_questions_differ_by_their_task_their_words_and_their_data_alone(one: Ta
 
 @pytest.mark.parametrize("via", [UpdateSource.PUSH, UpdateSource.STREAM])
 def test_another_question_from_a_webhook_or_stream_is_polled_first(via: UpdateSource) -> None:
-    hand = asking().hear(SURE, via)
+    hand = asking(push=True).hear(SURE, via)
     assert hand.asked_for(Ask) + hand.asked_for(ResolveQuestion) == []
     assert hand.next_look is not None
     assert hand.next_look <= 0.0
 
 
 def test_a_repeated_question_changes_nothing() -> None:
-    hand = asking().wait(0.0)
+    hand = asking(push=True).wait(0.0)
     hand.hear(WHICH, UpdateSource.POLL)
     assert (hand.effects, hand.next_look) == ((Save(),), 60.0)
     assert hand.hear(status(I, "which?", said_id="q1"), UpdateSource.PUSH).next_look == 60.0
 
 
 def test_a_question_is_not_asked_again_while_its_answer_is_being_sent() -> None:
-    hand = answer(asking()).at(20.0).hear(WHICH, UpdateSource.POLL)
+    hand = answer(asking(push=True)).at(20.0).hear(WHICH, UpdateSource.POLL)
     assert (hand.asked_for(Ask), hand.next_look) == ([], 1.0)
 
 
 def test_a_status_that_stays_for_a_minute_after_its_answer_asks_again() -> None:
     still = asks("which?", "q1", at=True)
-    hand = answer(asking(still)).tell(Resumed(reply=task(W), began=10.0)).at(70.0)
+    hand = answer(asking(seen=still, push=True)).tell(Resumed(reply=task(W), began=10.0)).at(70.0)
     assert len(hand.hear(still, UpdateSource.POLL).asked_for(Ask)) == 1
 
 
 def test_a_question_with_a_lost_answer_is_asked_again_at_the_first_poll() -> None:
     seen = asks("which?", "q1", at=True)
-    hand = answer(asking(seen)).wait(1).tell(ResumeFailed(error=ConnectionLost("cut", sent=True)))
+    hand = answer(asking(seen=seen, push=True)).wait(1).tell(ResumeFailed(error=ConnectionLost("cut", sent=True)))
     hand.wait(1).hear(seen, UpdateSource.POLL)
     assert len(hand.asked_for(Ask)) == 1
     answer(hand).tell(Resumed(reply=seen, began=hand.mono)).wait(1).hear(seen, UpdateSource.POLL)
@@ -107,12 +101,12 @@ def test_a_question_with_a_lost_answer_is_asked_again_at_the_first_poll() -> Non
 
 
 def test_a_question_that_never_had_words_is_asked_again_by_the_same_status() -> None:
-    hand = answer(asking(asks(at=True))).tell(Resumed(reply=task(W), began=10.0)).at(20.0)
+    hand = answer(asking(seen=asks(at=True), push=True)).tell(Resumed(reply=task(W), began=10.0)).at(20.0)
     assert len(hand.hear(asks(at=True), UpdateSource.POLL).asked_for(Ask)) == 1
 
 
 def test_a_question_that_the_agent_dropped_extends_the_deadline_by_its_time() -> None:
-    hand = asking().at(100.0).hear(task(W), UpdateSource.POLL)
+    hand = asking(push=True).at(100.0).hear(task(W), UpdateSource.POLL)
     assert (hand.track.timers[Timer.DEADLINE], hand.track.asking.question, hand.track.turn_from) == (
         3_690.0,
         None,
@@ -121,7 +115,7 @@ def test_a_question_that_the_agent_dropped_extends_the_deadline_by_its_time() ->
 
 
 def test_a_submitted_state_does_not_withdraw_a_question() -> None:
-    assert asking().at(100.0).hear(task(S), UpdateSource.POLL).question
+    assert asking(push=True).at(100.0).hear(task(S), UpdateSource.POLL).question
 
 
 def test_a_question_at_the_end_of_a_callers_limit_leaves_no_time() -> None:
@@ -132,7 +126,7 @@ def test_a_question_at_the_end_of_a_callers_limit_leaves_no_time() -> None:
 
 
 def test_the_reply_to_a_cancel_does_not_settle_a_doubtful_answer() -> None:
-    before = asking()
+    before = asking(push=True)
     question = before.question
     hand = Hand(track=new_track(before.track.record, Now(20.0, START))).at(20.0)
     hand.tell(Recovered(question=question, answer=Answer(question_id=question.question_id, text="main")))

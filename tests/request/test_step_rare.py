@@ -31,19 +31,15 @@ from fleetsim.request.signals import (
     SendFailed,
 )
 from fleetsim.request.track import Now, Timer
-from tests.request.steps import START, C, Hand, I, S, W, record, status, task
-
-
-def bound() -> Hand:
-    return Hand.begun(push=True).tell(Replied(reply=task(S), began=0.0))
+from tests.request.steps import START, WHICH, C, Hand, I, W, bound, record, status, task
 
 
 def asking() -> Hand:
-    return bound().hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
+    return bound(push=True).hear(WHICH, UpdateSource.POLL)
 
 
 def test_a_known_end_is_the_outcome_although_the_limit_passes_before_its_result_is_whole() -> None:
-    hand = bound()
+    hand = bound(push=True)
     hand.mono = hand.track.timers[Timer.DEADLINE] - 0.5
     hand.hear(status(C, final=True), UpdateSource.PUSH).wait(0.6)
     assert [o.kind for o in hand.outcomes] == [OutcomeKind.COMPLETED]
@@ -52,7 +48,7 @@ def test_a_known_end_is_the_outcome_although_the_limit_passes_before_its_result_
 
 @pytest.mark.parametrize("cancelled", ["before", "after"])
 def test_an_unconfirmed_cancel_does_not_replace_a_known_end(cancelled: str) -> None:
-    hand = bound()
+    hand = bound(push=True)
     if cancelled == "before":
         hand.tell(CancelAsked())
     hand.hear(status(C, final=True), UpdateSource.PUSH)
@@ -96,7 +92,7 @@ def test_a_late_webhook_does_not_reopen_a_question_that_the_agent_left() -> None
     hand.hear(status(I, "which?", said_id="q1"), UpdateSource.PUSH)
     assert not hand.asked_for(Ask)
     hand.mono += 1.0
-    hand.hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
+    hand.hear(WHICH, UpdateSource.POLL)
     assert len(hand.asked_for(Ask)) == 1
 
 
@@ -110,19 +106,19 @@ def test_a_late_webhook_does_not_reopen_a_question_that_another_one_replaced() -
 
 def test_a_webhook_of_a_running_task_does_not_make_its_result_whole() -> None:
     beside = replace(status(W), artifacts=task(W, "half").artifacts)
-    hand = bound().hear(beside, UpdateSource.PUSH).hear(status(C, final=True), UpdateSource.PUSH)
+    hand = bound(push=True).hear(beside, UpdateSource.PUSH).hear(status(C, final=True), UpdateSource.PUSH)
     assert not hand.outcomes
     hand.wait(0).hear(task(C, "half and half"), UpdateSource.POLL)
     assert [o.text for o in hand.outcomes] == ["half and half"]
 
 
 def test_after_a_restart_a_late_webhook_does_not_reopen_the_recorded_question() -> None:
-    kept = replace(record(push=True), phase=Phase.ACCEPTED, task=task(I, said="which?", said_id="q1"), answers=1)
+    kept = replace(record(push=True), phase=Phase.ACCEPTED, task=WHICH, answers=1)
     hand = Hand(track=new_track(kept, Now(0.0, START))).tell(Recovered())
     hand.mono = 1.0
     hand.hear(status(I, "which?", said_id="q1"), UpdateSource.PUSH)
     assert not hand.asked_for(Ask)
-    hand.wait(1).hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
+    hand.wait(1).hear(WHICH, UpdateSource.POLL)
     assert len(hand.asked_for(Ask)) == 1
 
 
@@ -132,7 +128,7 @@ def test_a_rejected_question_is_not_asked_again_while_its_task_is_being_cancelle
     hand.tell(Answered(answer=no)).hear(status(I, "which?", said_id="q1"), UpdateSource.PUSH)
     assert not hand.asked_for(Ask)
     hand.mono += 1.0
-    hand.hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
+    hand.hear(WHICH, UpdateSource.POLL)
     assert not hand.asked_for(Ask)
 
 
@@ -143,7 +139,7 @@ def test_a_rejection_under_way_at_the_crash_cancels_and_is_never_sent_as_an_answ
     no = Answer(question_id=question.question_id, text="", decision=Decision.REJECT)
     hand.tell(Recovered(question=question, answer=no))
     assert len(hand.asked_for(Cancel)) == 1
-    hand.wait(5).hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
+    hand.wait(5).hear(WHICH, UpdateSource.POLL)
     assert not hand.asked_for(Resume)
 
 

@@ -26,9 +26,8 @@ from fleetsim.request.signals import (
     Send,
 )
 from fleetsim.request.track import Now, Rules, Timer
-from tests.request.steps import START, C, Hand, I, S, W, record, status, task
+from tests.request.steps import START, WHICH, C, Hand, I, S, W, asking, record, status, task
 
-WHICH = task(I, said="which?", said_id="q1")
 GONE = "quinn is not in the fleet"
 
 
@@ -48,10 +47,6 @@ def again(
     """The hub starts again, ``after_s`` after the request was accepted."""
     hand = Hand(track=new_track(kept, Now(after_s, START + timedelta(seconds=after_s)))).at(after_s)
     return hand.tell(Recovered(question=question, answer=answer, early=early, uncallable=uncallable))
-
-
-def asking() -> Hand:
-    return Hand.sent().tell(Replied(reply=task(S), began=0.0)).at(10.0).hear(WHICH, UpdateSource.POLL)
 
 
 def answer_to(question: Question, decision: Decision = Decision.ANSWER) -> Answer:

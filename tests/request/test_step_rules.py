@@ -18,21 +18,16 @@ from fleetsim.request.signals import (
     PollFailed,
     Publish,
     PushRegistered,
-    Replied,
     Resumed,
     StreamEnded,
     Subscribe,
 )
 from fleetsim.request.track import Now, Rules, Timer
-from tests.request.steps import START, Hand, chunk, record, status, task
+from tests.request.steps import START, Hand, bound, chunk, record, status, task
 
 W, C, F, ASKS = TaskState.WORKING, TaskState.COMPLETED, TaskState.FAILED, TaskState.INPUT_REQUIRED
 STREAM, POLL = UpdateSource.STREAM, UpdateSource.POLL
 BAD_GATEWAY = HttpRefused("bad gateway", status=502)
-
-
-def bound(rules: Rules | None = None) -> Hand:
-    return Hand.sent(rules).tell(Replied(reply=task(W), began=0.0))
 
 
 def streamed(*events: TaskEvent, rules: Rules | None = None) -> Hand:
@@ -61,7 +56,7 @@ def test_without_pauses_of_retries_a_stream_that_ended_is_joined_again_after_a_p
 
 
 def test_three_polls_that_show_another_task_end_the_request() -> None:
-    hand = bound()
+    hand = bound(W)
     for _ in range(3):
         assert not hand.outcomes
         hand.wait(60).hear(Task(task_id="t-2", context_id="x", status=TaskStatus(state=C)), POLL)
@@ -70,7 +65,7 @@ def test_three_polls_that_show_another_task_end_the_request() -> None:
 
 
 def test_unreadable_polls_that_follow_each_other_soon_do_not_end_the_polling() -> None:
-    hand = bound()
+    hand = bound(W)
     for seconds in (1.0, 1.0, 9.0):
         hand.wait(seconds).tell(PollFailed(error=WireError("junk")))
     assert hand.track.polling.stopped is None
@@ -80,12 +75,12 @@ def test_unreadable_polls_that_follow_each_other_soon_do_not_end_the_polling() -
 
 @pytest.mark.parametrize(("error", "again_s"), [(BAD_GATEWAY, 1.0), (WireError("HTML"), 1.0), (TaskNotFound(), 5.0)])
 def test_a_young_task_is_polled_again_soon_after_a_failed_poll(error: FleetsimError, again_s: float) -> None:
-    hand = bound().wait(1.0).tell(PollFailed(error=error))
+    hand = bound(W).wait(1.0).tell(PollFailed(error=error))
     assert hand.next_look == pytest.approx(again_s)
 
 
 def test_failed_polls_of_a_young_task_are_repeated_after_1_2_and_4_seconds_or_at_retry_after() -> None:
-    hand, pauses = bound(), []
+    hand, pauses = bound(W), []
     for _ in range(3):
         hand.wait(hand.next_look or 0.0).tell(PollFailed(error=BAD_GATEWAY))
         pauses.append(hand.next_look)
@@ -95,13 +90,13 @@ def test_failed_polls_of_a_young_task_are_repeated_after_1_2_and_4_seconds_or_at
 
 
 def test_an_old_task_is_polled_again_after_one_interval() -> None:
-    hand = bound().wait(120.0).hear(task(W), POLL).wait(30.0).tell(PollFailed(error=BAD_GATEWAY))
+    hand = bound(W).wait(120.0).hear(task(W), POLL).wait(30.0).tell(PollFailed(error=BAD_GATEWAY))
     assert hand.next_look == 30.0
 
 
 @pytest.mark.parametrize(("repeats", "ended"), [(0, True), (1, False)])
 def test_a_refused_key_is_tried_again_as_often_as_the_rules_allow(repeats: int, ended: bool) -> None:
-    hand = bound(Rules(key_repeats=repeats)).wait(1.0)
+    hand = bound(W, Rules(key_repeats=repeats)).wait(1.0)
     assert bool(hand.tell(PollFailed(error=AuthRefused("no", status=401))).outcomes) is ended
 
 
@@ -169,11 +164,11 @@ NOTES = [
 @pytest.mark.parametrize("said", NOTES)
 def test_a_reason_may_stand_in_data_or_metadata(said: Message) -> None:
     failed = Task(task_id="t-1", context_id="c", status=TaskStatus(state=F, message=said))
-    (outcome,) = bound().hear(failed, POLL).outcomes
+    (outcome,) = bound(W).hear(failed, POLL).outcomes
     assert outcome.reason == "over quota"
 
 
 def test_a_task_is_polled_at_once_after_its_webhook_was_registered() -> None:
-    hand = bound().wait(0.5)
+    hand = bound(W).wait(0.5)
     assert hand.next_look != 0.0
     assert hand.tell(PushRegistered()).next_look == 0.0

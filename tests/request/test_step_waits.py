@@ -51,7 +51,7 @@ from fleetsim.request.signals import (
     Subscribe,
 )
 from fleetsim.request.track import Now, Rules, Timer
-from tests.request.steps import START, C, F, Hand, I, W, chunk, record, status, task, wake_of
+from tests.request.steps import START, WHICH, C, F, Hand, W, bound, chunk, record, status, task, wake_of
 
 TOO_LARGE = LimitReached("a.example: the body is larger than 1048576 bytes")
 UNCHANGING: list[tuple[FleetsimError, OutcomeKind, Blame]] = [
@@ -73,10 +73,6 @@ PASSING: list[FleetsimError] = [
     InternalError("the store is down"),
     RpcError("overloaded", code=-32050),
 ]
-
-
-def bound(*, push: bool = False, streaming: bool = False) -> Hand:
-    return Hand.begun(push=push, streaming=streaming).tell(Replied(reply=task(W), began=0.0))
 
 
 E = TypeVar("E", bound=Event)
@@ -104,7 +100,7 @@ def look(hand: Hand, error: FleetsimError) -> bool:
 
 @pytest.mark.parametrize(("error", "kind", "blame"), UNCHANGING, ids=lambda e: type(e).__name__)
 def test_a_poll_with_a_final_error_ends_the_request(error: FleetsimError, kind: OutcomeKind, blame: Blame) -> None:
-    hand, looks = bound(), 0
+    hand, looks = bound(W), 0
     while look(hand, error):
         looks += 1
         if looks == 3:
@@ -119,7 +115,7 @@ def test_a_poll_with_a_final_error_ends_the_request(error: FleetsimError, kind: 
 
 @pytest.mark.parametrize("error", PASSING, ids=lambda e: type(e).__name__)
 def test_a_poll_with_a_temporary_error_is_repeated_until_the_deadline_which_quotes_it(error: FleetsimError) -> None:
-    hand = bound()
+    hand = bound(W)
     while hand.mono < 3590 and look(hand, error):
         assert not said(hand, PollingStopped)
     hand.wait(3601 - hand.mono)
@@ -129,7 +125,7 @@ def test_a_poll_with_a_temporary_error_is_repeated_until_the_deadline_which_quot
 
 @pytest.mark.parametrize("code", [404, 405, 410])
 def test_a_404_for_a_task_is_polled_once_more(code: int) -> None:
-    hand = bound()
+    hand = bound(W)
     gone = HttpRefused("no", status=code)
     assert look(hand, gone)
     assert not hand.outcomes
@@ -164,7 +160,7 @@ def test_when_the_stream_ends_too_the_request_ends(rejoin: bool) -> None:
 
 
 def test_a_possible_webhook_is_registered_and_awaited_until_the_deadline() -> None:
-    hand = bound(push=True)
+    hand = bound(W, push=True)
     for _ in range(3):
         assert look(hand, TOO_LARGE)
     assert hand.asked_for(RegisterPush)
@@ -177,7 +173,7 @@ def test_a_possible_webhook_is_registered_and_awaited_until_the_deadline() -> No
 
 
 def test_a_webhook_that_the_agent_refuses_is_not_awaited() -> None:
-    hand = bound(push=True)
+    hand = bound(W, push=True)
     while look(hand, TOO_LARGE):
         pass
     hand.tell(PushRegistered(error=MethodNotFound()))
@@ -185,7 +181,7 @@ def test_a_webhook_that_the_agent_refuses_is_not_awaited() -> None:
 
 
 def test_an_open_question_keeps_the_request_and_its_answer_may_end_it() -> None:
-    hand = bound().hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
+    hand = bound(W).hear(WHICH, UpdateSource.POLL)
     while look(hand, MethodNotFound()):
         pass
     assert not hand.outcomes
@@ -196,7 +192,7 @@ def test_an_open_question_keeps_the_request_and_its_answer_may_end_it() -> None:
 
 
 def test_a_cancel_under_way_is_awaited() -> None:
-    hand = bound().tell(CancelAsked())
+    hand = bound(W).tell(CancelAsked())
     for _ in range(3):
         look(hand, MethodNotFound())
     assert not hand.outcomes
@@ -212,7 +208,7 @@ def test_a_cancel_under_way_is_awaited() -> None:
 def test_a_known_end_closes_the_request_when_the_agent_has_dropped_the_task(
     error: FleetsimError, end: TaskState
 ) -> None:
-    hand = bound(push=True).hear(status(end, "it broke", final=True), UpdateSource.PUSH)
+    hand = bound(W, push=True).hear(status(end, "it broke", final=True), UpdateSource.PUSH)
     assert hand.wait(0.1).asked_for(Poll)
     hand.tell(PollFailed(error=error))
     (outcome,) = hand.outcomes
@@ -222,7 +218,7 @@ def test_a_known_end_closes_the_request_when_the_agent_has_dropped_the_task(
 
 
 def test_an_end_without_a_confirming_poll_has_that_reason() -> None:
-    hand = bound(push=True).hear(status(C, final=True), UpdateSource.PUSH)
+    hand = bound(W, push=True).hear(status(C, final=True), UpdateSource.PUSH)
     while look(hand, Unreachable("the agent is down")):
         pass
     assert hand.outcomes[0].kind is OutcomeKind.COMPLETED
@@ -231,7 +227,7 @@ def test_an_end_without_a_confirming_poll_has_that_reason() -> None:
 
 
 def test_after_polling_has_stopped_a_webhook_with_the_end_ends_the_request() -> None:
-    hand = bound(push=True)
+    hand = bound(W, push=True)
     while look(hand, TOO_LARGE):
         pass
     hand.tell(PushRegistered()).hear(status(C, final=True), UpdateSource.PUSH)
@@ -291,7 +287,7 @@ def looks(hand: Hand, seconds: float) -> list[float]:
 
 
 def test_a_task_is_first_polled_after_a_second_and_then_at_growing_intervals() -> None:
-    made = looks(bound(), 200)
+    made = looks(bound(W), 200)
     assert 0.9 <= made[0] <= 1.5
     assert len([at for at in made if at <= 31]) <= 6
     late = [b - a for a, b in pairwise(made) if a > 60]
@@ -299,9 +295,9 @@ def test_a_task_is_first_polled_after_a_second_and_then_at_growing_intervals() -
 
 
 def test_after_an_answer_the_next_polls_are_soon() -> None:
-    hand = bound()
+    hand = bound(W)
     looks(hand, 300)
-    hand.wait(40).hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
+    hand.wait(40).hear(WHICH, UpdateSource.POLL)
     hand.tell(Answered(answer=Answer(question_id=hand.question.question_id, text="main")))
     hand.tell(Resumed(reply=task(W), began=hand.mono))
     answered = hand.mono
@@ -347,7 +343,7 @@ def test_a_callers_limit_ends_the_request_on_time_in_every_phase(phase: str) -> 
 
 def test_a_callers_limit_stands_still_while_a_question_is_open_and_is_not_extended() -> None:
     hand = limited().tell(Replied(reply=task(W), began=0.0)).wait(4.0)
-    hand.hear(task(I, said="which?", said_id="q1"), UpdateSource.REPLY)
+    hand.hear(WHICH, UpdateSource.REPLY)
     hand.wait(100)
     hand.tell(Answered(answer=Answer(question_id=hand.question.question_id, text="main")))
     hand.tell(Resumed(reply=task(W), began=hand.mono)).wait(0.9)
