@@ -24,7 +24,7 @@ from fleetsim.client.wire_log import WireLog
 from fleetsim.events.fleet import WebhookAccepted, WebhookRejected
 from fleetsim.events.log import EventLog
 from fleetsim.events.request import Level, UpdateIgnored
-from fleetsim.ledger import Ledger
+from fleetsim.ledger import EarlyWebhook, Ledger
 from fleetsim.model.errors import FleetsimError, NotAccepting
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.limits import WIRE_BYTES_MAX
@@ -245,8 +245,10 @@ class CallbackReceiver:
         bound = record.task.task_id if record.task else outcome.task_id if outcome else None
         if last not in {cid, bound} or (bound is not None and not named <= {bound}):
             return self._refuse(request, "path, body and token disagree")
+        now, agent = self._clock.now(), bearer.agent
+        webhook = EarlyWebhook(correlation_id=cid, agent=agent, events=events, received_at=now, body_bytes=body_bytes)
         with nullcontext() if self._observer is None else self._observer.webhook(record, traceparent_of(request)):
-            early = await self._tracker.take_webhook(cid, bearer.agent, events, body_bytes=body_bytes)
+            early = await self._tracker.take_webhook(webhook)
         failpoints.reached("after_push_before_answer")
         if outcome is not None and state in TERMINAL:
             self._compare(outcome, state)

@@ -19,7 +19,6 @@ from fleetsim.events.log import EventLog
 from fleetsim.events.request import OutcomeDecided
 from fleetsim.ledger import EarlyWebhook, LeaseLost, MessageKind, PassedMessage, SharedLedger
 from fleetsim.model.errors import UnknownTarget
-from fleetsim.model.event import TaskEvent
 from fleetsim.model.work import Outcome, Question
 from fleetsim.request.machine import new_track
 from fleetsim.request.records import Phase, QuestionState
@@ -95,19 +94,10 @@ class SharedTracker(Tracker):
         elif not await self.pass_on(correlation_id, MessageKind.CANCEL, by=by):
             raise UnknownTarget(f"no request {correlation_id!r} is in flight")
 
-    async def take_webhook(
-        self, correlation_id: str, agent: str, events: Sequence[TaskEvent], *, body_bytes: int
-    ) -> bool:
-        if correlation_id in self.open_tracks:
-            return await super().take_webhook(correlation_id, agent, events, body_bytes=body_bytes)
-        webhook = EarlyWebhook(
-            correlation_id=correlation_id,
-            agent=agent,
-            events=tuple(events),
-            received_at=self._runtime.clock.now(),
-            body_bytes=body_bytes,
-        )
-        return await self.pass_on(correlation_id, MessageKind.WEBHOOK, webhook=webhook)
+    async def take_webhook(self, webhook: EarlyWebhook) -> bool:
+        if webhook.correlation_id in self.open_tracks:
+            return await super().take_webhook(webhook)
+        return await self.pass_on(webhook.correlation_id, MessageKind.WEBHOOK, webhook=webhook)
 
     async def pass_on(self, correlation_id: str, kind: MessageKind, **about: Any) -> bool:
         """Record a message for the hub that owns a request. False if the request is not open."""
@@ -120,7 +110,7 @@ class SharedTracker(Tracker):
         if cid not in self.open_tracks:
             return
         if (webhook := message.webhook) is not None:
-            await super().take_webhook(cid, webhook.agent, webhook.events, body_bytes=webhook.body_bytes)
+            await super().take_webhook(webhook)
         elif message.answer is not None:
             self.signal(cid, Answered(answer=message.answer))
         elif message.kind is MessageKind.CANCEL:

@@ -30,7 +30,7 @@ from fleetsim.model.errors import (
     TransportError,
     UnknownTarget,
 )
-from fleetsim.model.event import Snapshot, TaskEvent
+from fleetsim.model.event import Snapshot
 from fleetsim.model.limits import TEXT_CHARS_MAX, check_text
 from fleetsim.model.parts import require_parts, weight_of
 from fleetsim.model.task import TERMINAL, Task
@@ -285,31 +285,23 @@ class Tracker:
         if self.find(agent, task_id) == correlation_id:
             del self._by_task[agent][task_id]
 
-    async def take_webhook(
-        self, correlation_id: str, agent: str, events: Sequence[TaskEvent], *, body_bytes: int
-    ) -> bool:
+    async def take_webhook(self, webhook: EarlyWebhook) -> bool:
         """Apply a verified webhook. Returns once it or its change is on record; True if it waits for the reply. Raises
         NotAccepting if it is not recorded, so that it must not be acknowledged."""
-        self.push_watch.arrived(agent)
-        clock, track = self._runtime.clock, self.open_tracks.get(correlation_id)
+        self.push_watch.arrived(webhook.agent)
+        cid, began = webhook.correlation_id, self._runtime.clock.monotonic()
+        track = self.open_tracks.get(cid)
         overtook_reply = track is not None and track.awaits_reply
         if track is not None and overtook_reply:
             early_updates = [update.event for update in track.sending.early]
-            if all(event in early_updates for event in events):
+            if all(event in early_updates for event in webhook.events):
                 return True  # a repeat of one that is recorded
-            webhook = EarlyWebhook(
-                correlation_id=correlation_id,
-                agent=agent,
-                events=tuple(events),
-                received_at=clock.now(),
-                body_bytes=body_bytes,
-            )
             await self._early.keep(webhook)
-        for event in events:
-            self.signal(correlation_id, TaskUpdate(event=event, via=UpdateSource.PUSH, began=clock.monotonic()))
-        if overtook_reply and (track := self.open_tracks.get(correlation_id)) is not None and track.awaits_reply:
+        for event in webhook.events:
+            self.signal(cid, TaskUpdate(event=event, via=UpdateSource.PUSH, began=began))
+        if overtook_reply and (track := self.open_tracks.get(cid)) is not None and track.awaits_reply:
             return True  # and the reply has still not arrived
-        await self._recorded(correlation_id)
+        await self._recorded(cid)
         return False
 
     def turned_away(self, correlation_id: str) -> None:

@@ -20,7 +20,7 @@ from fleetsim.caller.poll_turns import POLLS_PER_S
 from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient
 from fleetsim.events.wire import payload
-from fleetsim.ledger import LedgerBroken
+from fleetsim.ledger import EarlyWebhook, LedgerBroken
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.event import Snapshot, StatusUpdate
 from fleetsim.model.task import Artifact, TaskState, TaskStatus, TextPart
@@ -252,8 +252,8 @@ class LateLedger:
         return bool(await self._ledger.close(outcome, bookings))
 
 
-async def bound(f: Fleet, ledger: LateLedger, text: str = "hi") -> tuple[Tracker, str, Snapshot]:
-    """A separate tracker with one working request, and the signal of its end."""
+async def bound(f: Fleet, ledger: LateLedger, text: str = "hi") -> tuple[Tracker, str, EarlyWebhook]:
+    """A separate tracker with one working request, and the webhook of its end."""
     tracker = Tracker(f.runtime, f.executor, ledger, f.events, Rules())  # type: ignore[arg-type]
     cid = await f.ask("scout", text, skill="slow")
     await asyncio.sleep(5)
@@ -262,11 +262,9 @@ async def bound(f: Fleet, ledger: LateLedger, text: str = "hi") -> tuple[Tracker
     assert kept.task is not None
     tracker.recover(kept)
     artifact = Artifact(artifact_id="x", parts=(TextPart(text="done"),))
-    return (
-        tracker,
-        cid,
-        Snapshot(task=structs.replace(task(TaskState.COMPLETED), task_id=kept.task.task_id, artifacts=(artifact,))),
-    )
+    ended = structs.replace(task(TaskState.COMPLETED), task_id=kept.task.task_id, artifacts=(artifact,))
+    events, now = (Snapshot(task=ended),), f.runtime.clock.now()
+    return tracker, cid, EarlyWebhook(correlation_id=cid, agent="scout", events=events, received_at=now, body_bytes=9)
 
 
 async def test_polls_of_many_recovered_requests_are_spread_over_the_interval() -> None:
@@ -334,7 +332,7 @@ async def test_a_webhook_waits_two_seconds_for_the_record_of_its_outcome(late_s:
     async with fleet(Counting().agent, streaming=False, push=False) as f:
         tracker, cid, ended = await bound(f, LateLedger(f.ledger, late_s))
         async with tracker:
-            told = asyncio.ensure_future(tracker.take_webhook(cid, "scout", [ended], body_bytes=9))
+            told = asyncio.ensure_future(tracker.take_webhook(ended))
             if taken:
                 assert await told is False
                 assert await f.ledger.outcome(cid) is not None
@@ -349,7 +347,7 @@ async def test_a_webhook_with_an_unrecorded_outcome_is_not_acknowledged_and_its_
         tracker, cid, ended = await bound(f, LateLedger(f.ledger, 0.5, ValueError("too deep")))
         waiting = asyncio.ensure_future(tracker.wait(cid))
         with pytest.raises(NotAccepting):
-            await tracker.take_webhook(cid, "scout", [ended], body_bytes=9)
+            await tracker.take_webhook(ended)
         with pytest.raises(NotAccepting):
             await waiting
         assert tracker.kept()["tracks"] == 0
@@ -371,7 +369,7 @@ async def test_a_reader_does_not_wait_forever_if_the_ledger_is_cut_off_after_ano
         await asyncio.sleep(0)
         ledger.outcome = cut_off  # type: ignore[attr-defined]
         with suppress(NotAccepting):
-            await tracker.take_webhook(cid, "scout", [ended], body_bytes=9)
+            await tracker.take_webhook(ended)
         with pytest.raises(NotAccepting):
             async with asyncio.timeout(60):
                 await waiting
