@@ -451,7 +451,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "command": partial(keys_of, AGENTS_SCHEMA, "CommandSinkFile"),
     "ceremony": partial(keys_of, CEREMONY_SCHEMA),
     "request": partial(keys_of, API_SCHEMA, "RequestBody"),
-    "keys": partial(keys_of, AGENT_KEYS_SCHEMA, "AgentKeyEntry"),
+    "keys": partial(keys_of, AGENT_KEYS_SCHEMA, "KeyEntry"),
     "person": partial(keys_of, PEOPLE_SCHEMA, "PersonEntry"),
     "conversation": partial(keys_of, API_SCHEMA, "ChatBody"),
     "answer": partial(keys_of, API_SCHEMA, "AnswerBody"),

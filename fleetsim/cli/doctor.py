@@ -236,7 +236,7 @@ async def _fleet(common: CommonOptions, findings: list[Finding], words: Mapping[
     for text in wrong_in(CeremonyRows(ceremonies=listing.ceremonies, errors=[])):
         findings.append(Finding("ceremonies", WARNING, text.removeprefix("warning: "), "fleetsim ceremony list"))
     keys = AgentKeys(DiskFiles(), os.environ, path.parent / AGENT_KEYS_FILE)
-    await keys.poll(entry.name for entry in config.agents)
+    await keys.poll({entry.name for entry in config.agents})
     for part, known in (("keys", keys.keys), ("ceremonies", {row.id for row in listing.ceremonies})):
         for name in [name for name in getattr(config, part) if name not in known]:
             text = f"{part}: {name}: none of that name is here{did_you_mean(name, known)}"

@@ -37,7 +37,7 @@ from fleetsim.request.limits import Limit
 from fleetsim.runtime.address import on_this_machine
 from fleetsim.runtime.explain import Pattern, combine, did_you_mean, explain
 from fleetsim.runtime.files import FileWatch
-from fleetsim.runtime.ports import Files, FileStamp
+from fleetsim.runtime.ports import Files
 from fleetsim.runtime.yaml import MissingVariable, Path, YamlDocument, interpolate, load, strings
 
 AGENTS_MAX = 1_000
@@ -162,7 +162,7 @@ class FleetFile:
     def __init__(self, files: Files, path: FilePath, config: FleetConfig, *, env: Mapping[str, str]) -> None:
         self._files = files
         self._env = env
-        self._watch = FileWatch(self._listing)
+        self._watch = FileWatch.of_file(files, path)
         self.path = path
         self.config = config
         self.problem = ""
@@ -180,10 +180,6 @@ class FleetFile:
         except ConfigError as error:
             self.problem = f"{error}{f' ({error.hint})' if error.hint else ''}"
         return (self.config, self.problem) != before
-
-    async def _listing(self) -> tuple[FileStamp, ...]:
-        """The one file. A missing file is a change like any other, once it stays missing."""
-        return (await self._files.stamp(self.path) or FileStamp(path=self.path, digest=""),)
 
 
 def _filled(written: YamlDocument, env: Mapping[str, str]) -> tuple[YamlDocument, tuple[MissingVariable, ...]]:

@@ -26,7 +26,7 @@ from fleetsim.fleet.settings import NAME
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.explain import Pattern, combine, explain
 from fleetsim.runtime.files import FileWatch
-from fleetsim.runtime.ports import Files, FileStamp, Ids
+from fleetsim.runtime.ports import Files, Ids
 from fleetsim.runtime.yaml import load
 
 API_KEY_HEADER = "x-api-key"
@@ -237,10 +237,6 @@ class KeyEntry(BaseModel):
         return self
 
 
-class AgentKeyEntry(KeyEntry):
-    """The place of one agent's key."""
-
-
 class PersonEntry(KeyEntry):
     """The place of one person's key, and the role."""
 
@@ -261,7 +257,7 @@ class AgentKeysFile(BaseModel):
 
     model_config = _STRICT
 
-    keys: Annotated[dict[str, AgentKeyEntry], Field(max_length=AGENTS_MAX), AfterValidator(_fit_names)]
+    keys: Annotated[dict[str, KeyEntry], Field(max_length=AGENTS_MAX), AfterValidator(_fit_names)]
     """Keys by the name of the agent, which need not be in agents.yaml."""
 
 
@@ -282,6 +278,7 @@ class KeyPlaces:
 
     _FILE: ClassVar[type[AgentKeysFile | PeopleFile]]
     problems: tuple[str, ...] = ()
+    keys: Mapping[Any, str] = {}
 
     def __init__(
         self,
@@ -294,30 +291,37 @@ class KeyPlaces:
         self._hide = hide
         self._files = files
         self._env = {name: value.strip() for name, value in env.items()}
-        self._watch = FileWatch(self._listing)
+        self._watch = FileWatch.of_file(files, path or Path())
         self._entries: Mapping[str, Any] = {}
         self._broken = ""
         self.path = path
 
-    async def _found(self) -> tuple[dict[str, str], list[str]]:
-        """The keys of the file by name, read again if they changed, and the problems. Never raises."""
+    async def poll(self, agents: Collection[str]) -> bool:
+        """Read changes once; True if ``keys`` or ``problems`` changed. Never raises.
+
+        ``agents`` are the names in agents.yaml, for people also those of agents with a key.
+        """
+        before = self.keys, self.problems
         try:
             if self.path is not None and await self._watch.look():
                 self._entries, self._broken = await self._read(self.path), ""
         except ConfigError as error:  # the entries before the error stay in force
             self._broken = str(error)
         problems = [self._broken] if self._broken else []
-        keys = {}
+        found = {}
         for name, entry in self._entries.items():
             try:
-                keys[name] = await self._key(entry)
+                found[name] = await self._key(entry)
             except ConfigError as error:
                 problems.append(f"{name} has no key: {error}")
-        return keys, problems
+        self.keys = self._holders(found, agents, problems)
+        self._hide(found.values())
+        self.problems = tuple(problems)
+        return (self.keys, self.problems) != before
 
-    async def _listing(self) -> tuple[FileStamp, ...]:
-        assert self.path is not None
-        return (await self._files.stamp(self.path) or FileStamp(path=self.path, digest=""),)
+    def _holders(self, found: dict[str, str], agents: Collection[str], problems: list[str]) -> Mapping[Any, str]:
+        """The keys by their holder. Adds other keys to ``found``, and its problems to ``problems``."""
+        raise NotImplementedError
 
     async def _read(self, path: Path) -> Mapping[str, KeyEntry]:
         if await self._files.stamp(path) is None:  # without an entry there is no key
@@ -347,23 +351,14 @@ class AgentKeys(KeyPlaces):
     """The current keys of agents, from agent-keys.yaml and the environment."""
 
     _FILE = AgentKeysFile
-    keys: Mapping[str, str] = {}
 
-    async def poll(self, agents: Iterable[str]) -> bool:
-        """Read changes once; True if ``keys`` or ``problems`` changed. Never raises.
-
-        ``agents`` has the names in agents.yaml, which identify the variables of the environment.
-        """
-        before = self.keys, self.problems
-        keys, problems = await self._found()
+    def _holders(self, found: dict[str, str], agents: Collection[str], problems: list[str]) -> Mapping[str, str]:
         for name, variable in self._variables(agents):
             if problem := _unfit(name):
                 problems.append(f"{variable}: {problem}")
             elif name not in self._entries:
-                keys[name] = self._env[variable]
-        self._hide(keys.values())
-        self.keys, self.problems = keys, tuple(problems)
-        return (self.keys, self.problems) != before
+                found[name] = self._env[variable]
+        return found
 
     def _variables(self, agents: Iterable[str]) -> Iterator[tuple[str, str]]:
         """The agents with a key in the environment, each with its variable."""
@@ -381,24 +376,15 @@ class People(KeyPlaces):
     """The current keys of people, from people.yaml."""
 
     _FILE = PeopleFile
-    keys: Mapping[Principal, str] = {}
 
-    async def poll(self, agents: Collection[str]) -> bool:
-        """Read changes once; True if ``keys`` or ``problems`` changed. Never raises.
-
-        A person with a name in ``agents`` has no key, because records name the holder alone.
-        """
-        before = self.keys, self.problems
-        found, problems = await self._found()
+    def _holders(self, found: dict[str, str], agents: Collection[str], problems: list[str]) -> Mapping[Principal, str]:
+        # A person with an agent's name has no key, because records name the holder alone.
         problems += [f"{name} has no key: an agent has this name, too" for name in found if name in agents]
-        self._hide(found.values())
-        self.keys = {
+        return {
             Principal(person=name, given=AccessRole(self._entries[name].role)): key
             for name, key in found.items()
             if name not in agents
         }
-        self.problems = tuple(problems)
-        return (self.keys, self.problems) != before
 
 
 def _unfit(name: str) -> str:

@@ -13,10 +13,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import REPLACEMENT, one_line
-from fleetsim.runtime.ports import FileStamp
+from fleetsim.runtime.ports import Files, FileStamp
 
 IRREGULAR = "irregular"
 """The digest of an irregular file. It is listed, so that reading it can report why it is refused."""
@@ -310,6 +311,15 @@ class FileWatch:
         self._listing = listing
         self._seen: dict[Path, str] = {}
         self._looked = False
+
+    @classmethod
+    def of_file(cls, files: Files, path: Path) -> Self:
+        """Looks at one file. A missing file is a change like any other, once it stays missing."""
+
+        async def listing() -> tuple[FileStamp, ...]:
+            return (await files.stamp(path) or FileStamp(path=path, digest=""),)
+
+        return cls(listing)
 
     async def look(self) -> Changes:
         """The changes since the last look; the first look reports every file. Raises the errors of ``listing``."""
