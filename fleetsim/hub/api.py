@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from importlib.metadata import version
@@ -46,7 +46,6 @@ from fleetsim.hub.http import (
     handler,
     number,
     principal_of,
-    read_body,
     until_news,
 )
 from fleetsim.hub.hub import Hub
@@ -80,9 +79,8 @@ READY_S = 2.0
 """How long a ledger may take for a write until the hub is not ready."""
 
 
-def build_app(hub: Hub, *, allow_hosts: Iterable[str] = ()) -> ASGIApp:
-    """The application of a hub. ``allow_hosts`` are further Host headers it answers to."""
-    return ApiGuard([*Api(hub).routes(), *hub.receiver.routes()], hub, allow_hosts=allow_hosts)
+def build_app(hub: Hub) -> ASGIApp:
+    return ApiGuard([*Api(hub).routes(), *hub.receiver.routes()], hub)
 
 
 class Api:
@@ -108,7 +106,7 @@ class Api:
         for endpoint in ENDPOINTS:
             if endpoint.who is not Who.TOKEN:
                 part = next(part for part in self._parts if hasattr(part, endpoint.name))
-                handle = handler(getattr(part, endpoint.name))
+                handle = handler(endpoint, getattr(part, endpoint.name))
                 found.append(Route(endpoint.path, handle, methods=[endpoint.method]))
         return found
 
@@ -294,9 +292,8 @@ class Api:
 
     # ------------------------------------------------------------------ doing
 
-    async def request(self, request: Request) -> Response:
+    async def request(self, request: Request, body: RequestBody) -> Response:
         """Accept a request; 202 with one correlation id per agent. Its events come after ``seq``."""
-        body = await read_body(request, RequestBody)
         seq = self._hub.events.recorded_seq  # after a kill, the hub may use later numbers again
         try:
             asked = replace(body.request(self._hub.runtime.ids.new()), traceparent=traceparent_of(request))
@@ -308,13 +305,11 @@ class Api:
         acted(request, object=ids[0], correlation_id=ids[0], detail=more)
         return answer(Accepted(correlation_ids=ids, seq=seq), 202)
 
-    async def refresh(self, request: Request) -> Response:
-        await read_body(request, EmptyBody)
+    async def refresh(self, request: Request, _: EmptyBody) -> Response:
         view = await self._hub.broker.refresh(request.path_params["name"])
         return answer(agent_row(view, self._hub.snapshot()))
 
-    async def cancel(self, request: Request) -> Response:
-        await read_body(request, EmptyBody)
+    async def cancel(self, request: Request, _: EmptyBody) -> Response:
         principal = principal_of(request)
         await self._ownership.require(principal, request.path_params["id"])
         try:
@@ -325,24 +320,21 @@ class Api:
             raise Refusal(409, "NOT_OPEN", "the request has ended", hint="its outcome is final") from None
         return answer(NamedRequest(correlation_id=request.path_params["id"]), 202)
 
-    async def retry(self, request: Request) -> Response:
-        body = await read_body(request, RetryBody)
+    async def retry(self, request: Request, body: RetryBody) -> Response:
         await self._ownership.require(principal_of(request), request.path_params["id"])
         new = await self._hub.dispatcher.retry(request.path_params["id"], may_repeat=body.may_repeat)
         acted(request, detail=f"as {new}")
         return answer(NamedRequest(correlation_id=new), 202)
 
-    async def veto(self, request: Request) -> Response:
-        body = await read_body(request, VetoBody)
+    async def veto(self, request: Request, body: VetoBody) -> Response:
         by = principal_of(request).named(body.by)
         acted(request, by=by)
         if not await self._hub.hitl.veto(request.path_params["id"], by=by):
             raise Refusal(409, "NO_VETO", "there is no open veto window for this request")
         return answer(NamedRequest(correlation_id=request.path_params["id"]), 202)
 
-    async def reply(self, request: Request) -> Response:
+    async def reply(self, request: Request, body: AnswerBody) -> Response:
         """Answer a question, at most once."""
-        body = await read_body(request, AnswerBody)
         if body.decision == "answer" and not body.text.strip() and not body.parts:
             raise Refusal(400, "BAD_REQUEST", "text: an answer says something", hint="or reject the question")
         try:
@@ -356,15 +348,14 @@ class Api:
     async def limits(self, _: Request) -> Response:
         return answer(await self._hub.fleet.limits.read())
 
-    async def raise_limit(self, request: Request) -> Response:
-        body, name = await read_body(request, RaiseBody), request.path_params["name"]
+    async def raise_limit(self, request: Request, body: RaiseBody) -> Response:
+        name = request.path_params["name"]
         raised = await self._hub.fleet.limits.raise_by(name, body.amount)
         acted(request, object=name, detail=f"by {body.amount:g} {raised.unit}", by=principal_of(request).named(body.by))
         return answer(raised)
 
-    async def test_channel(self, request: Request) -> Response:
+    async def test_channel(self, request: Request, body: EmptyBody) -> Response:
         """Send a test notice to each sink of a channel, and wait for the results."""
-        await read_body(request, EmptyBody)
         return answer(await self._hub.channels.test(request.path_params["id"]))
 
 

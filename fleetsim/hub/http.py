@@ -123,12 +123,14 @@ def refuse(error: FleetsimError) -> Response:
     return JSONResponse(body, status, headers)
 
 
-def handler(handle: Handler) -> Handler:
-    """A handler that turns FleetsimErrors into replies."""
+def handler(endpoint: Endpoint, handle: Callable[..., Awaitable[Response]]) -> Handler:
+    """A handler that reads the body of a request, and turns FleetsimErrors into replies."""
 
     async def guarded(request: Request) -> Response:
         try:
-            return await handle(request)
+            if endpoint.body is None:
+                return await handle(request)
+            return await handle(request, await read_body(request, endpoint.body))
         except FleetsimError as error:
             return refuse(error)
 
@@ -204,16 +206,15 @@ def judge_origin(headers: Iterable[tuple[bytes, bytes]], hosts: Collection[str])
 
 class ApiGuard:
     """The application of some routes: it checks each request against the table of endpoints. A Host header must name an
-    address of the hub or be in ``allow_hosts``. A webhook that arrives before the hub runs waits for it; one that
-    arrives later gets 503, so that its sender repeats it."""
+    address of the hub. A webhook that arrives before the hub runs waits for it; one that arrives later gets 503, so
+    that its sender repeats it."""
 
-    def __init__(self, routes: Iterable[Route], hub: Hub, *, allow_hosts: Iterable[str] = ()) -> None:
+    def __init__(self, routes: Iterable[Route], hub: Hub) -> None:
         self._handlers: dict[tuple[str, str], Handler] = {
             (method, route.path): route.endpoint for route in routes for method in route.methods or ()
         }
         self._others = Starlette()
         self._hub = hub
-        self._allowed = frozenset(host.lower() for host in allow_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -284,7 +285,7 @@ class ApiGuard:
     def _judge(self, scope: Scope) -> Endpoint:
         headers: list[tuple[bytes, bytes]] = list(scope["headers"])
         hub, settings = self._hub, self._hub.fleet.config.settings
-        hosts = hosts_of(hub.url, settings.base_url, settings.internal_base_url) | self._allowed
+        hosts = hosts_of(hub.url, settings.base_url, settings.internal_base_url)
         path, method = scope["path"], "GET" if scope["method"] == "HEAD" else scope["method"]
         # First, because a page whose name was made to resolve to this machine differs only in its Host header.
         judge_host(headers, hosts)

@@ -6,7 +6,7 @@ Until then a webhook waits, and any other request gets 503. With 200,000 outcome
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -42,7 +42,6 @@ async def running_hub(
     agent_keys: AgentKeys | None = None,
     people: People | None = None,
     ceremonies: Path | None = None,
-    allow_hosts: Iterable[str] = (),
     allow_remote: bool = False,
     client_factory: Callable[[AgentEntry], AgentClient] | None = None,
     tracing: Tracer | None = None,
@@ -80,7 +79,7 @@ async def running_hub(
             tracing=tracing,
             ceremony_clock=ceremony_clock,
         )
-        app = build_app(hub, allow_hosts=allow_hosts)
+        app = build_app(hub)
         served = serving(
             app,
             ServerLimits(),

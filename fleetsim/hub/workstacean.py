@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import UNSET, structs
 from msgspec.structs import replace
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -37,7 +38,6 @@ from fleetsim.api.bodies import (
     InboundPayload,
     PublishBody,
     RunCeremonyBody,
-    UpdateCeremonyBody,
     read,
 )
 from fleetsim.api.part_rows import part_row
@@ -55,7 +55,6 @@ from fleetsim.hub.http import (
     bare,
     number,
     principal_of,
-    read_body,
     submitted,
     until_news,
 )
@@ -126,17 +125,15 @@ class WorkstaceanApi:
 
     # ------------------------------------------------------------------ agents
 
-    async def chat(self, request: Request) -> Response:
+    async def chat(self, request: Request, body: ChatBody) -> Response:
         """Send a message to one agent, and wait for its answer or question within the time limit."""
-        body = await read_body(request, ChatBody)
         wait_s = 0.0 if body.return_immediately else body.wait_ms / 1000
         correlation_id, _ = await submitted(self._hub, request, lambda: self._submit(body.request, request), wait_s)
         row = await self._chat_row(correlation_id, agent=body.agent)
         return answer(structs.replace(row, context_id=UNSET, task_id=UNSET) if body.done else row)
 
-    async def delegate(self, request: Request) -> Response:
+    async def delegate(self, request: Request, body: DelegateBody) -> Response:
         """Give one agent work."""
-        body = await read_body(request, DelegateBody)
         correlation_id = await self._submit(body.request, request)
         message = f"Task delegated to {body.agent} (skill: {body.skill})"
         poll_url = POLL_PATH + correlation_id
@@ -202,9 +199,8 @@ class WorkstaceanApi:
         """The number of open questions; each can be answered here."""
         return bare(QueueReport(pending_count=len(await self._hub.tracker.find_questions())))
 
-    async def respond(self, request: Request) -> Response:
+    async def respond(self, request: Request, body: DecisionBody) -> Response:
         """Answer or reject a request's open question, at most once."""
-        body = await read_body(request, DecisionBody)
         track = await self._hub.tracker.find_track(body.correlation_id)
         if track is None or track.asking.question is None:
             raise UnknownTarget(f"no request “{one_line(body.correlation_id, 64)}” has an open question")
@@ -220,9 +216,8 @@ class WorkstaceanApi:
 
     # ------------------------------------------------------------------ the bus
 
-    async def publish(self, request: Request) -> Response:
+    async def publish(self, request: Request, body: PublishBody) -> Response:
         """Accept a message of the two kinds that clients may publish; outcomes and answers are refused."""
-        body = await read_body(request, PublishBody)
         if inbound := _INBOUND.fullmatch(body.topic):
             payload = read(InboundPayload, body.payload, "payload")
             made = SkillRequest(
@@ -301,9 +296,8 @@ class CeremonyApi:
         scheduler = self._hub.scheduler
         return answer(scheduler.problems() if scheduler else ())
 
-    async def create_ceremony(self, request: Request) -> Response:
+    async def create_ceremony(self, request: Request, body: CreateCeremonyBody) -> Response:
         """Write a new ceremony; never over another."""
-        body = await read_body(request, CreateCeremonyBody)
         principal = principal_of(request)
         values: dict[str, Any] = body.model_dump(by_alias=True, exclude_unset=True)
         values.setdefault("targets", body.targets)
@@ -314,9 +308,8 @@ class CeremonyApi:
         acted(request, object=body.id)
         return await self._answer(await self._store().create(values, created_by=by), principal)
 
-    async def update_ceremony(self, request: Request) -> Response:
+    async def update_ceremony(self, request: Request, body: BaseModel) -> Response:
         """Change only the given keys; null removes a key."""
-        body = await read_body(request, UpdateCeremonyBody)
         changes: dict[str, Any] = body.model_dump(by_alias=True, exclude_unset=True)
         for key in ("createdBy", "enabled"):
             if changes.get(key, True) is None:  # tools send null for a value that they were not given
@@ -326,16 +319,14 @@ class CeremonyApi:
         self._require_channel(changes, self._store().get(ceremony_id, owner=owner).ceremony.created_by)
         return await self._answer(await self._store().update(ceremony_id, changes, owner=owner), principal)
 
-    async def delete_ceremony(self, request: Request) -> Response:
+    async def delete_ceremony(self, request: Request, _: EmptyBody) -> Response:
         """Remove a ceremony's file."""
-        await read_body(request, EmptyBody)
         ceremony_id = request.path_params["id"]
         await self._store().delete(ceremony_id, owner=principal_of(request).agent)
         return answer(DeletedCeremony(id=ceremony_id), message=f'Ceremony "{one_line(ceremony_id, 128)}" deleted')
 
-    async def run_ceremony(self, request: Request) -> Response:
+    async def run_ceremony(self, request: Request, body: RunCeremonyBody) -> Response:
         """Fire a ceremony now, or show the requests that it would send."""
-        body = await read_body(request, RunCeremonyBody)
         ceremony_id = request.path_params["id"]
         self._require(principal_of(request), ceremony_id)
         if body.dry_run:
