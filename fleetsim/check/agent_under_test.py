@@ -22,7 +22,7 @@ from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConfigError, ConnectionLost, FleetsimError, Unreachable, WireError
 from fleetsim.model.security import in_words, requested_schemes
 from fleetsim.model.text import one_line
-from fleetsim.runtime.ports import Limits, Request, Runtime
+from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.wire.cards import read_card
 from fleetsim.wire.choice import Choice, lies_below, no_way, respelled
 from fleetsim.wire.dialect import DIALECTS, OVER_JSON_RPC, dialect_of_version
@@ -238,7 +238,8 @@ async def discover(target: Target, runtime: Runtime, options: Options, listener:
         own = await _knock(agent, newest, url, None)
         if own.status in {401, 403}:
             given = "the credential given" if target.headers or target.query else None
-            raise auth_refused(target.address.where, given, requested, own.status, own.headers, own.body)
+            reply = Reply(status=own.status, headers=own.headers, body=own.body)
+            raise auth_refused(target.address.where, given, requested, reply)
     # Probe in the dialects the agent knows, where it knows one, rather than in those the card offers. Dialects that
     # were asked for are probed whatever comes of it.
     unknown = {name: refusal for name in offered if (refusal := await _refusal(agent, name)) is not None}

@@ -209,7 +209,7 @@ _TITLE = re.compile(rb"<title[^>]{0,200}>(.{0,400}?)</title", re.IGNORECASE | re
 _HTML = re.compile(rb"\s{0,200}(?:<!--.{0,2000}?-->\s{0,200})?<(?:!doctype\s+html|html|head|body)", re.I | re.S)
 
 
-def read_result(asked: AnswerRequest, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> Any:
+def read_result(asked: AnswerRequest, reply: HttpReply, now: datetime) -> Any:
     """The JSON-RPC result in a response.
 
     Raises:
@@ -218,9 +218,9 @@ def read_result(asked: AnswerRequest, status: int, headers: Mapping[str, str], b
         RpcError: a JSON-RPC error, under whatever status.
         WireError: a redirect, or a 2xx that holds no JSON-RPC answer to this request.
     """
+    where, status, body = asked.where, reply.status, reply.body
     sent = "" if status == 200 else one_line(f"{asked.http} {urlsplit(asked.url).path}", 160)
-    where = asked.where
-    refuse_status(where, asked.credential, asked.requested, status, headers, body, now, sent=sent, tolerate_rpc=True)
+    refuse_status(where, asked.credential, asked.requested, reply, now, sent=sent, tolerate_rpc=True)
     try:
         # Its size was bounded while it was read. Over HTTP+JSON an empty body answers a deletion.
         value = parse_untrusted(body, bytes_max=len(body)) if body else None
@@ -229,17 +229,15 @@ def read_result(asked: AnswerRequest, status: int, headers: Mapping[str, str], b
         raise asked.named(error) from error
     except WireError as error:
         if not 200 <= status < 300:
-            raise http_refused(where, status, headers, body, now, sent=sent) from None
-        raise wire_error(where, str(error), headers, body) from error
+            raise http_refused(where, reply, now, sent=sent) from None
+        raise wire_error(where, str(error), reply) from error
 
 
 def refuse_status(
     where: str,
     credential: str | None,
     requested: str,
-    status: int,
-    headers: Mapping[str, str],
-    body: bytes,
+    reply: HttpReply,
     now: datetime,
     *,
     sent: str = "",
@@ -247,27 +245,21 @@ def refuse_status(
 ) -> None:
     """Raise the error of a status; with ``tolerate_rpc`` leave those that may carry a JSON-RPC error. ``sent`` is the
     request's method and path, if ``where`` lacks the path."""
+    status = reply.status
     if status in {401, 403}:
-        raise auth_refused(where, credential, requested, status, headers, body, sent=sent)
+        raise auth_refused(where, credential, requested, reply, sent=sent)
     if 300 <= status < 400:
         raise WireError(
-            f"{where}: answered with a redirect (HTTP {status}) to {destination(headers)}, which is not followed",
+            f"{where}: answered with a redirect (HTTP {status}) to {destination(reply.headers)}, which is not followed",
             hint="configure the address it leads to",
         )
     if 200 <= status < 300 or (tolerate_rpc and status not in _LATER):
         return
-    raise http_refused(where, status, headers, body, now, sent=sent)
+    raise http_refused(where, reply, now, sent=sent)
 
 
 def auth_refused(
-    where: str,
-    credential: str | None,
-    requested: str,
-    status: int,
-    headers: Mapping[str, str],
-    body: bytes,
-    *,
-    sent: str = "",
+    where: str, credential: str | None, requested: str, reply: HttpReply, *, sent: str = ""
 ) -> AuthRefused:
     """401 or 403, with the scheme as the card and the challenge name it (RFC 9110 section 11.6.1)."""
     if credential is None:
@@ -275,7 +267,7 @@ def auth_refused(
         hint = "`fleetsim card` prints what it requests and the entry of `auth`, for agents.yaml or --auth"
     else:
         why, hint = "refused the credential", f"check {one_line(credential, 160)}"
-    challenge = one_line(headers.get("www-authenticate", ""), CHALLENGE_CHARACTERS)
+    challenge = one_line(reply.headers.get("www-authenticate", ""), CHALLENGE_CHARACTERS)
     if "insufficient_scope" in challenge:  # RFC 6750 section 3.1: the token is valid, and grants too little
         wanted = re.search(r'scope="([^"]+)"', challenge)
         why = "requires a further scope"
@@ -284,14 +276,13 @@ def auth_refused(
         )
     reasons = [f"its card requests {one_line(requested, 240)}"] if requested else []
     reasons += [f"WWW-Authenticate: {challenge}"] if challenge else []
-    why += f" (HTTP {status}{sent and f' to {sent}'})" + (f": {'; '.join(reasons)}" if reasons else "")
-    return AuthRefused(f"{where}: the agent {why}", status=status, why=why, said=describe(headers, body), hint=hint)
+    why += f" (HTTP {reply.status}{sent and f' to {sent}'})" + (f": {'; '.join(reasons)}" if reasons else "")
+    return AuthRefused(f"{where}: the agent {why}", status=reply.status, why=why, said=describe(reply), hint=hint)
 
 
-def http_refused(
-    where: str, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, sent: str = ""
-) -> HttpRefused:
-    said, asked_s = describe(headers, body), retry_after_s(headers, now) if status in _LATER else None
+def http_refused(where: str, reply: HttpReply, now: datetime, *, sent: str = "") -> HttpRefused:
+    status = reply.status
+    said, asked_s = describe(reply), retry_after_s(reply.headers, now) if status in _LATER else None
     return HttpRefused(
         f"{where}: HTTP {status}{sent and f' to {sent}'}, {said}"
         + ("" if asked_s is None else f"; it asks for a pause of {asked_s:.0f} s")
@@ -303,17 +294,18 @@ def http_refused(
     )
 
 
-def wire_error(where: str, why: str, headers: Mapping[str, str], body: bytes) -> WireError:
+def wire_error(where: str, why: str, reply: HttpReply) -> WireError:
     """The error for a body that is not the protocol."""
-    kind = one_line(headers.get("content-type", "") or "no content type", 80)
-    return WireError(f"{where}: {why} ({kind}): {describe(headers, body)}")
+    kind = one_line(reply.headers.get("content-type", "") or "no content type", 80)
+    return WireError(f"{where}: {why} ({kind}): {describe(reply)}")
 
 
-def describe(headers: Mapping[str, str], body: bytes) -> str:
+def describe(reply: HttpReply) -> str:
     """One harmless line about a body: HTML by its title, JSON by its error message, the rest by an excerpt."""
+    body = reply.body
     if not body.strip():
         return "an empty body"
-    if _HTML.match(body) or headers.get("content-type", "").lower().startswith("text/html"):
+    if _HTML.match(body) or reply.headers.get("content-type", "").lower().startswith("text/html"):
         title = _TITLE.search(body[:65_536])
         if title is None:
             return "an HTML page"
@@ -378,12 +370,11 @@ class AgentHttp:
         limits = self.limits.for_call(call, timeout_s)
         request, asked = self._request(runtime, call, choice, headers, limits, turns=turns)
         answer = await self._exchange(runtime, request)
-        body, now = answer.body, runtime.clock.now()
-        result = read_result(asked, answer.status, answer.headers, body, now)
+        result = read_result(asked, answer, runtime.clock.now())
         try:
             reply = asked.dialect.decode_reply(asked.operation, result)
         except WireError as error:
-            raise wire_error(asked.where, str(error), answer.headers, body) from error
+            raise wire_error(asked.where, str(error), answer) from error
         if isinstance(reply, AgentCard):  # the extended one
             reply = await self.trust.read(result, self.address.text, runtime, limits)
         if asked.session and isinstance(reply, Task | Message) and not reply.context_id:
@@ -423,11 +414,12 @@ class AgentHttp:
                 stream = EventStream(asked, frames, joins=isinstance(call, SubscribeToTask))
             else:
                 body = begun + await read_whole(chunks, runtime.room, owner=asked.where, turns=turns)
-                result = read_result(asked, incoming.status, incoming.headers, body, runtime.clock.now())
+                answer = HttpReply(status=incoming.status, headers=incoming.headers, body=body)
+                result = read_result(asked, answer, runtime.clock.now())
                 try:
                     stream = EventStream(asked, read_event(result, asked))
                 except WireError as error:
-                    raise wire_error(asked.where, str(error), incoming.headers, body) from error
+                    raise wire_error(asked.where, str(error), answer) from error
             async with aclosing(stream):
                 yield stream
 
@@ -573,13 +565,12 @@ class AgentHttp:
             raise too_large(f"{where}: the agent card", limits, error.size) from error
         if known is not None and known.etag and reply.status == 304:
             return known
-        source, now = self.credentials.source, runtime.clock.now()
-        refuse_status(where, source, self.requested, reply.status, reply.headers, reply.body, now)
+        refuse_status(where, self.credentials.source, self.requested, reply, runtime.clock.now())
         try:
             value = parse_untrusted(reply.body, bytes_max=limits.body_bytes_max)
             card = await self.trust.read(value, self.address.text, runtime, limits)
         except WireError as error:
-            raise wire_error(where, str(error), reply.headers, reply.body) from error
+            raise wire_error(where, str(error), reply) from error
         etag = reply.headers.get("etag", "")
         sure = card.proof.state in {ProofState.UNSIGNED, ProofState.VERIFIED}  # else a key or signature may come later
         return FoundCard(card, url, etag if sure and _ETAG.fullmatch(etag) else "")

@@ -23,6 +23,7 @@ from fleetsim.model.errors import (
     TaskNotFound,
     WireError,
 )
+from fleetsim.runtime.ports import Reply
 from fleetsim.wire.dialect import dialect
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -32,7 +33,7 @@ JSON = {"content-type": "application/json"}
 
 def read(status: int, body: bytes | Any, headers: dict[str, str] | None = None, asked: AnswerRequest = ASKED) -> Any:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return read_result(asked, status, JSON if headers is None else headers, data, NOW)
+    return read_result(asked, Reply(status=status, headers=JSON if headers is None else headers, body=data), NOW)
 
 
 def refused(status: int, body: bytes | Any, headers: dict[str, str] | None = None) -> FleetsimError:
@@ -138,7 +139,7 @@ def test_a_2xx_that_is_not_a_reply_to_this_request_is_a_wire_error(body: bytes |
 def test_a_body_is_described_in_one_line_without_control_characters(
     body: bytes, content_type: str, expected: str
 ) -> None:
-    assert describe({"content-type": content_type}, body) == expected
+    assert describe(Reply(status=400, headers={"content-type": content_type}, body=body)) == expected
 
 
 @pytest.mark.slow
@@ -153,6 +154,6 @@ def test_any_response_becomes_a_result_or_one_of_our_errors(body: bytes, content
 
 @given(st.text(max_size=400))
 def test_a_description_is_short_and_on_one_line(text: str) -> None:
-    said = describe({}, text.encode("utf-8", "replace"))
+    said = describe(Reply(status=400, headers={}, body=text.encode("utf-8", "replace")))
     assert len(said) <= 900
     assert "\n" not in said
