@@ -69,7 +69,6 @@ _WRONG = {CAUSE_KEY: Cause.REQUEST_WRONG.value}
 
 _DESCRIPTION_CHARS = 500
 _TURNS_LOOKED_AT = 10
-"""Metadata of a conversation, sent when its request reached an agent."""
 
 
 class KeyringCallers(Authenticator):
@@ -174,9 +173,7 @@ class HubAgent:
         """A call over HTTP+JSON that reads."""
         return await self._answer(request, self._http)
 
-    async def a2a_delete(self, request: Request) -> Response:
-        """A call over HTTP+JSON that removes a webhook."""
-        return await self._answer(request, self._http)
+    a2a_delete = a2a_get
 
     async def _answer(self, request: Request, endpoint: RpcEndpoint | HttpJsonEndpoint) -> Response:
         await self._engine.start(self._public.url_for(request))

@@ -122,7 +122,6 @@ class Hub:
         tracing: Tracer | None = None,
         ceremony_clock: Clock | None = None,
         look_every_s: float = LOOK_EVERY_S,
-        settled: Sequence[Callable[[Outcome], None]] = (),
     ) -> None:
         self.file = file
         self._tracing = tracing
@@ -163,7 +162,7 @@ class Hub:
             observer=self.metrics if tracing is None else Observers(self.metrics, tracing),
         )
         following: dict[str, Any] = {
-            "settled": [self.fleet.health.fold, *settled],
+            "settled": [self.fleet.health.fold],
             "late": self.metrics.poll_late,
         }
         rules = _rules_of(settings)

@@ -70,18 +70,8 @@ class StateDir:
     """One state directory. ``open`` creates it; the other methods require it."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.ledger_path, self.key_path = path, path / LEDGER_FILE, path / API_KEY_FILE
         self._announcement: int | None = None
-
-    @property
-    def ledger_path(self) -> Path:
-        """The ledger's file."""
-        return self.path / LEDGER_FILE
-
-    @property
-    def key_path(self) -> Path:
-        """The file with the API key, for a person who needs it."""
-        return self.path / API_KEY_FILE
 
     def open(self) -> StateDir:
         """Create the directory, or close an existing one to others. Raises ConfigError if it cannot be created, or if

@@ -24,7 +24,7 @@ from fleetsim.model.extensions import REASON_CHARS_MAX, Extras, cause_from_hub, 
 from fleetsim.model.parts import answer_parts
 from fleetsim.model.task import TaskState
 from fleetsim.model.text import one_line
-from fleetsim.model.work import BLAME, KIND_OF_STATE, Cause, Outcome, OutcomeKind, UpdateSource
+from fleetsim.model.work import BLAME, KIND_OF_STATE, Cause, Outcome, OutcomeKind
 from fleetsim.request.records import QuestionState, RequestRecord
 from fleetsim.request.signals import (
     Cancel,
@@ -167,7 +167,6 @@ def outcome_of(
     kind: OutcomeKind | None = None,
     cause: Cause | None = None,
     reason: str = "",
-    via: UpdateSource | None = None,
     rates: Rates | None = None,
 ) -> Outcome:
     """The outcome of a track that ends now; ``kind`` and ``cause`` None mean the agent's own terminal state.
@@ -214,7 +213,7 @@ def outcome_of(
         reason=reason,
         task_id=task.task_id if task else None,
         context_id=(task.context_id if task else record.request.context_id) or None,
-        via=via or track.via,
+        via=track.via,
         usage=cost.usage if cost else None,
         cost_usd=estimated if reported is None else reported,
         cost_estimated=estimated is not None,

@@ -133,10 +133,10 @@ def version_of(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def migrate(connection: sqlite3.Connection, *, at_micros: int, to_version: int = VERSION) -> None:
-    """Bring the file to version ``to_version``, each step in a transaction of its own, recorded with the time."""
+def migrate(connection: sqlite3.Connection, *, at_micros: int) -> None:
+    """Bring the file to ``VERSION``, each step in a transaction of its own, recorded with the time."""
     for step in MIGRATIONS:
-        if not version_of(connection) < step.version <= to_version:
+        if step.version <= version_of(connection):
             continue
         connection.execute("BEGIN IMMEDIATE")
         try:

@@ -243,9 +243,8 @@ class _Job:
 class _Lane:
     """A thread and its queue. ``work`` gets what has gathered, in order, and returns one result for each."""
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, group_max: int, pending_max: int) -> None:
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, pending_max: int) -> None:
         self._loop = loop
-        self._group_max = group_max
         self._pending_max = pending_max
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._work: Callable[[Sequence[Operation[Any]]], list[Result]] | None = None
@@ -280,7 +279,7 @@ class _Lane:
             item = self._jobs.get()
             while item is not None:  # take what else is there; None tells to stop
                 jobs.append(item)
-                if len(jobs) >= self._group_max or self._jobs.empty():
+                if len(jobs) >= GROUP_MAX or self._jobs.empty():
                     break
                 item = self._jobs.get_nowait()
             more = item is not None
@@ -307,10 +306,9 @@ class _Lane:
 class ThreadedStorage:
     """One thread writes, with group commit; another reads, so that a read never waits for a sync."""
 
-    def __init__(self, opener: Callable[[], Database], *, pending_max: int, group_max: int = GROUP_MAX) -> None:
+    def __init__(self, opener: Callable[[], Database], *, pending_max: int) -> None:
         self._opener = opener
         self._pending_max = pending_max
-        self._group_max = group_max
         self._opened: Database | None = None
         self._writer: _Lane | None = None
         self._reader: _Lane | None = None
@@ -323,11 +321,11 @@ class ThreadedStorage:
         except asyncio.CancelledError:
             opening.add_done_callback(_let_go)
             raise
-        self._writer = _Lane("fleetsim-ledger-writer", loop, self._group_max, self._pending_max)
+        self._writer = _Lane("fleetsim-ledger-writer", loop, self._pending_max)
         self._writer.start(Transactions(opened.writer, opened.guard).run)
         self._reader = self._writer
         if opened.reader is not opened.writer:
-            self._reader = _Lane("fleetsim-ledger-reader", loop, self._group_max, self._pending_max)
+            self._reader = _Lane("fleetsim-ledger-reader", loop, self._pending_max)
             self._reader.start(lambda operations: [_read(opened.reader, operation) for operation in operations])
 
     def write(self, operation: Operation[T]) -> asyncio.Future[T]:
