@@ -23,7 +23,7 @@ from fleetsim.events.wire import payload
 from fleetsim.model.errors import FleetsimError, UnknownTarget
 from fleetsim.model.limits import TEXT_CHARS_MAX
 from tests.cli.world import Shell
-from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.hub.local_hub import LocalHub, ready_hub, worker
 
 LEFT_S = 5.0
 """Seconds within which a process ends after Ctrl-C, on a busy machine."""
@@ -35,8 +35,7 @@ def talk_with(t: LocalHub, skill: str) -> Conversation:
 
 @pytest.mark.slow
 async def test_a_conversation_through_the_hub_is_in_health_under_its_trace() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         talk = talk_with(t, "echo")
         first = await talk.say("hi")
         second = await talk.say("again")
@@ -57,8 +56,7 @@ async def test_a_conversation_through_the_hub_is_in_health_under_its_trace() -> 
 
 
 async def test_a_question_in_a_conversation_is_answered_by_the_next_turn() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         talk = talk_with(t, "ask")
         asked = await talk.say("go")
         assert (asked.state, asked.text) == ("input-required", "which branch?")
@@ -72,8 +70,7 @@ async def test_a_question_in_a_conversation_is_answered_by_the_next_turn() -> No
 
 
 async def test_an_answer_to_a_closed_question_is_refused_and_the_conversation_continues() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         talk = talk_with(t, "ask")
         asked = await talk.say("go")
         (question,) = (await t.remote.get("/inbox"))["questions"]
@@ -87,8 +84,7 @@ async def test_an_answer_to_a_closed_question_is_refused_and_the_conversation_co
 
 
 async def test_an_answer_refused_for_its_size_leaves_the_question_for_the_next_turn() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         talk = talk_with(t, "ask")
         await talk.say("go")
         with pytest.raises(FleetsimError):

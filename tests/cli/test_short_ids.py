@@ -10,7 +10,7 @@ from fleetsim.cli.render import table
 from fleetsim.client.hub_follow import question_id, request_id
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.work import SkillRequest
-from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.hub.local_hub import LocalHub, ready_hub, worker
 
 pytestmark = pytest.mark.slow
 
@@ -30,8 +30,7 @@ def test_a_table_shows_ids_whole_and_texts_cut(capsys: pytest.CaptureFixture[str
 
 
 async def test_a_unique_beginning_of_a_requests_id_is_accepted_however_old_it_is() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         await ask(t, "abcdef-1")
         await ask(t, "abcdxx-2", "ponder")
         assert await request_id(t.remote, "abcde") == "abcdef-1"
@@ -42,8 +41,7 @@ async def test_a_unique_beginning_of_a_requests_id_is_accepted_however_old_it_is
 
 
 async def test_an_ambiguous_or_unknown_beginning_is_refused_with_the_candidates() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         await ask(t, "abcdef-1")
         await ask(t, "abcdef-2")
         with pytest.raises(UnknownTarget, match=r"(?s)abcdef-1.*abcdef-2"):
@@ -59,8 +57,7 @@ async def test_an_ambiguous_or_unknown_beginning_is_refused_with_the_candidates(
 
 
 async def test_a_whole_id_wins_over_the_ids_it_begins() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         for cid in ("abcd", "abcde", "x"):
             await ask(t, cid)
         assert await request_id(t.remote, "abcd") == "abcd"
@@ -68,8 +65,7 @@ async def test_a_whole_id_wins_over_the_ids_it_begins() -> None:
 
 
 async def test_an_agents_task_id_is_accepted_only_whole() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         await ask(t, "first-1")
         await ask(t, "second-2", "ponder")
         done, under_way = await t.ledger.outcome("first-1"), t.hub.tracker.track("second-2")
@@ -84,8 +80,7 @@ async def test_an_agents_task_id_is_accepted_only_whole() -> None:
 
 
 async def test_a_beginning_of_a_questions_id_answers_that_question() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         await ask(t, "first-1", "ask")
         (question,) = t.hub.tracker.questions()
         whole = question.question_id
@@ -99,8 +94,7 @@ async def test_a_beginning_of_a_questions_id_answers_that_question() -> None:
 
 
 async def test_a_ceremonys_run_id_finds_its_request() -> None:
-    async with local_hub(worker(), ceremony=CEREMONY) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), ceremony=CEREMONY) as t:
         run_id = await t.remote.run_ceremony("a.b")
         await asyncio.sleep(60)
         (run,) = await t.ledger.runs("a.b")

@@ -24,7 +24,7 @@ from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.faults import CutAfter, Match
 from tests.cli.world import Shell
 from tests.dashboard.driver import showing
-from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.hub.local_hub import LocalHub, local_hub, ready_hub, worker
 
 
 async def next_events(feed: AsyncIterator[Sequence[Event]], count: int) -> list[Event]:
@@ -177,8 +177,7 @@ async def test_what_cannot_be_attached_to_ends_with_its_exit_code(tmp_path: Path
 
 
 async def test_the_wire_log_is_the_same_in_this_process_and_over_the_api() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         here, attached = HubControls(t.hub), AttachedControls(lambda: t.remote)
         await here.wire(agent="quinn")
         cid = await submit(t, "echo")

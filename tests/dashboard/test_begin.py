@@ -18,7 +18,7 @@ from fleetsim.events.fleet import StateRead
 from fleetsim.events.request import UpdateIgnored
 from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.workers import Workers
-from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.hub.local_hub import LocalHub, local_hub, ready_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV
 
 CEREMONY = """
@@ -113,8 +113,7 @@ async def require_lists_of(hub: HubClient, view: View) -> None:
 
 @pytest.mark.parametrize("count", COUNTS)
 async def test_each_screen_agrees_with_the_verbs_after_many_events_and_a_restart(count: int) -> None:
-    async with local_hub(worker(), worker("ava"), ceremony=CEREMONY, agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), worker("ava"), ceremony=CEREMONY, agent_keys=ENV) as t:
         ava = t.agents_client(AVA)
         own = [(await ava.submit({"text": "x", "skill": skill, "targets": ["quinn"]}))[0] for skill in ("ask", "echo")]
         await ava.create_ceremony("ava.own", name="own", schedule="0 * * * *", skill="echo", targets=["quinn"])
@@ -165,8 +164,7 @@ async def test_a_screen_that_is_open_has_the_hubs_figures_after_the_events(attac
 
 
 async def test_a_ceremony_that_was_deleted_leaves_the_screen_of_an_agents_key() -> None:
-    async with local_hub(worker("ava"), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker("ava"), agent_keys=ENV) as t:
         ava = t.agents_client(AVA)
         await ava.create_ceremony("ava.own", name="own", schedule="0 * * * *", skill="echo", targets=["ava"])
         async with showing(AttachedSource(ava)) as builder:

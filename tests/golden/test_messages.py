@@ -6,7 +6,6 @@ Other tests check the exit status, code, field or place. After a message was imp
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -20,7 +19,7 @@ from fleetsim.cli.main import main
 from fleetsim.client import AgentClient, HubClient
 from fleetsim.model.errors import FleetsimError
 from fleetsim.wire.dialect import dialect
-from tests.hub.local_hub import local_hub, worker
+from tests.hub.local_hub import ready_hub, worker
 from tests.hub.test_agent_keys import ENV, QUINN
 
 GOLDEN = Path(__file__).with_name("messages.txt")
@@ -80,8 +79,7 @@ def command(words: str, fleet: str, folder: Path, capsys: pytest.CaptureFixture[
 
 async def responses() -> Mapping[str, str]:
     """The status and the error of each request to the hub's API."""
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         replies = {
             name: await t.http("POST", path, json.dumps(body).encode()) for name, (path, body) in REQUESTS.items()
         }

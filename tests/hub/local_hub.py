@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -55,8 +56,6 @@ def worker(name: str = "quinn", **options: Any) -> Agent:
 
     @agent.skill("ponder")
     async def ponder(task: SkillContext) -> str:
-        import asyncio
-
         await asyncio.sleep(600)
         return "at last"
 
@@ -222,3 +221,11 @@ async def local_hub(
         finally:
             await found.hub.__aexit__(None, None, None)
         assert unfit(found.hub.events.recent(limit=EVENTS_CHECKED)) == []
+
+
+@asynccontextmanager
+async def ready_hub(*agents: Agent, **options: Any) -> AsyncIterator[LocalHub]:
+    """A local hub one second after its start: its agents have been reached."""
+    async with local_hub(*agents, **options) as t:
+        await asyncio.sleep(1)
+        yield t

@@ -35,7 +35,7 @@ from fleetsim.model.task import Message, Role, Task, TaskState, TextPart
 from fleetsim.model.work import Answer, Cause, OutcomeKind, SkillRequest
 from fleetsim.testbed.asgi import App
 from fleetsim.testbed.runtime import virtual_runtime
-from tests.hub.local_hub import AGENTS, HUB, KEY, KEYS, LocalHub, Stubborn, local_hub, worker
+from tests.hub.local_hub import AGENTS, HUB, KEY, KEYS, LocalHub, Stubborn, local_hub, ready_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.ledger.ledgers import opener
 
@@ -110,8 +110,7 @@ def slow_talker() -> Agent:
 
 
 async def test_the_card_lists_the_skills_of_the_fleet_and_follows_its_changes() -> None:
-    async with local_hub(worker(), worker("ava"), agents_yaml=fleet(QUINN_YAML, AVA_YAML)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), worker("ava"), agents_yaml=fleet(QUINN_YAML, AVA_YAML)) as t:
         card = await client(t).discover()
         assert {skill.skill_id for skill in card.skills} == {"echo", "ponder", "ask", "fail", "review"}
         assert {face.url for face in card.interfaces} == {HUB + "/a2a"}
@@ -125,8 +124,7 @@ async def test_the_card_lists_the_skills_of_the_fleet_and_follows_its_changes() 
 
 @pytest.mark.parametrize("path", ["/.well-known/agent-card.json", "/.well-known/agent.json"])
 async def test_the_card_names_the_hub_to_everybody_and_its_skills_to_holders_of_a_key(path: str) -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         for key, skilled in (("", False), ("wrong", False), (KEY, True), (QUINN, True)):
             reply = await t.http("GET", path, key=key)
             card = json.loads(reply.body)
@@ -141,8 +139,7 @@ async def test_the_card_names_the_hub_to_everybody_and_its_skills_to_holders_of_
 
 @pytest.mark.parametrize("dialect", ["1.0", "0.3"])
 async def test_the_extended_card_has_the_skills_and_needs_a_key(dialect: str) -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         card = await client(t, dialect, key=QUINN).call(GetExtendedCard())
         assert isinstance(card, AgentCard)
         assert {skill.skill_id for skill in card.skills} == {"echo", "ponder", "ask", "fail"}
@@ -163,8 +160,7 @@ async def over_http(
 @pytest.mark.parametrize("version", ["1.0", ""])
 async def test_the_fleet_can_be_called_over_http_json_too(version: str) -> None:
     base = "/a2a" if version else "/a2a/v1"
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         said = {"messageId": "m", "role": "ROLE_USER", "parts" if version else "content": [{"text": "hi"}]}
         body = {"message": said, "metadata": {"skillHint": "echo"}}
         assert (await over_http(t, "POST", f"{base}/message:send", body, key="", version=version))[0] == 401
@@ -193,8 +189,7 @@ async def test_paths_outside_the_binding_are_not_served_below_the_hubs_address()
 
 
 async def test_the_address_may_end_in_a_slash() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"id": "made-up"}}
         reply = await t.http("POST", "/a2a/", json.dumps(body).encode())
         assert (reply.status, json.loads(reply.body)["error"]["code"]) == (200, -32001)
@@ -214,8 +209,7 @@ async def test_a_message_goes_to_the_agent_with_the_skill(dialect: str) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_hint_may_be_in_the_message_or_in_the_request(dialect: str) -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         agent = client(t, dialect)
         said = Message(message_id="m", role=Role.USER, parts=(TextPart(text="x"),), metadata={"skillHint": "echo"})
         task = await begun(agent, SendMessage(message=said, wait=False, task_id="t-1"))
@@ -224,8 +218,7 @@ async def test_the_hint_may_be_in_the_message_or_in_the_request(dialect: str) ->
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_agents_progress_is_streamed(dialect: str) -> None:
-    async with local_hub(slow_talker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(slow_talker()) as t:
         heard: list[tuple[float, TaskEvent]] = []
         now = asyncio.get_running_loop().time
         async with client(t, dialect).events(message("go", "recite")) as events:
@@ -251,8 +244,7 @@ async def test_an_unchanged_text_is_not_sent_again() -> None:
                 await asyncio.sleep(5)
                 await task.status(note)
 
-    async with local_hub(agent) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent) as t:
         async with client(t, "1.0").events(message("go", "draft")) as events:
             received = [event async for event in events]
         pieces = [event.artifact.text for event in received if isinstance(event, ArtifactUpdate)]
@@ -265,8 +257,7 @@ async def test_an_unchanged_text_is_not_sent_again() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_an_agents_question_is_passed_on_and_its_answer_passed_back(dialect: str) -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         agent = client(t, dialect)
         task = await begun(agent, message("go", "ask", task_id="t-1" if dialect == "0.1" else None))
         waiting = await until(agent, task.task_id, TaskState.INPUT_REQUIRED)
@@ -289,8 +280,7 @@ async def test_an_answer_applies_to_one_question_even_if_the_next_has_the_same_t
     async def twice(task: SkillContext) -> str:
         return f"{await task.ask('sure?')} and {await task.ask('sure?')}"
 
-    async with local_hub(agent, a2a_state=tmp_path / "a2a.db") as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent, a2a_state=tmp_path / "a2a.db") as t:
         caller = client(t)
         task = await begun(caller, message("go", "twice"))
         await until(caller, task.task_id, TaskState.INPUT_REQUIRED)
@@ -313,8 +303,7 @@ async def test_a_question_that_is_answered_in_the_inbox_is_closed_for_the_caller
         await asyncio.sleep(60)
         return f"going with {branch}"
 
-    async with local_hub(agent) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent) as t:
         caller = client(t)
         task = await begun(caller, message("go", "weigh"))
         await until(caller, task.task_id, TaskState.INPUT_REQUIRED)
@@ -327,8 +316,7 @@ async def test_a_question_that_is_answered_in_the_inbox_is_closed_for_the_caller
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_cancelled_task_cancels_the_request_behind_it(dialect: str) -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         agent = client(t, dialect)
         task = await begun(agent, message("go", "ponder", task_id="t-1" if dialect == "0.1" else None))
         await asyncio.sleep(5)
@@ -340,8 +328,7 @@ async def test_a_cancelled_task_cancels_the_request_behind_it(dialect: str) -> N
 
 
 async def test_a_request_cancelled_at_the_hub_ends_the_task_as_canceled() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         agent = client(t)
         task = await begun(agent, message("go", "ponder"))
         await asyncio.sleep(5)
@@ -366,8 +353,7 @@ async def test_an_unknown_skill_is_refused_with_the_dispatchers_error(dialect: s
 
 
 async def test_a_message_to_a_task_without_a_question_is_refused() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         agent = client(t)
         task = await begun(agent, message("go", "ponder"))
         await asyncio.sleep(1)
@@ -379,8 +365,7 @@ async def test_a_message_to_a_task_without_a_question_is_refused() -> None:
 
 
 async def test_an_agents_key_makes_requests_in_its_name_and_sees_only_its_own_tasks() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         mine = client(t, key=AVA)
         task = await begun(mine, message("go", systemActor="root"))
         await until(mine, task.task_id, TaskState.COMPLETED)
@@ -402,8 +387,7 @@ async def test_an_agents_key_makes_requests_in_its_name_and_sees_only_its_own_ta
 async def chained(*agents: Agent, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[LocalHub, LocalHub]]:
     """A hub with one agent, which is a hub with ``agents``: returns the near one and the far one."""
     monkeypatch.setenv("FAR_KEY", QUINN)
-    async with local_hub(*agents, agent_keys=ENV) as far:
-        await asyncio.sleep(1)
+    async with ready_hub(*agents, agent_keys=ENV) as far:
         runtime = virtual_runtime(7, far.network, name="near")
         far.network.addresses["near.example"] = ("93.184.216.35",)
         fleet = AgentEntry(name="fleet", url=HUB + "/a2a", auth=AuthEntry(scheme="apiKey", credentials_env="FAR_KEY"))
@@ -476,8 +460,7 @@ async def test_a_refused_cancel_is_quoted_through_two_hubs_and_the_task_continue
 async def test_a_hub_sends_no_work_to_itself_even_as_an_agent_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HUB_KEY", KEY)
     me = f"  - name: me\n    url: {HUB}/a2a\n    apiKeyEnv: HUB_KEY\n    skills: [spin]\n"
-    async with local_hub(agents_yaml=fleet(me)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agents_yaml=fleet(me)) as t:
         refused = await client(t).send_task("go", metadata={"skillHint": "spin"})
         assert refused.state is TaskState.REJECTED
         with pytest.raises(UnknownTarget):
@@ -547,8 +530,7 @@ async def test_a_request_that_passed_too_many_hubs_is_blamed_on_its_caller(monke
     ],
 )
 async def test_at_most_four_hubs_pass_a_request_on(header: str | None, told: Any, passes: bool) -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         agent = client(t, headers={"X-Fleetsim-Hubs": header} if header else {})
         call = message("go", **({"fleetsim.hubs": told} if told else {}))
         if passes:
@@ -578,8 +560,7 @@ async def test_an_agent_behind_a_hub_sees_the_hubs_on_the_way_in_header_and_meta
 
         return noted
 
-    async with local_hub(agent, door=door) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent, door=door) as t:
         await client(t, "0.3").send_task("go", metadata={"skillHint": "tell", "fleetsim.hubs": ["h1", "h2"]})
         assert len(told) >= 2
         assert all(hubs == ["h1", "h2", KEYS.hub_id] for hubs in told)
@@ -594,8 +575,7 @@ async def test_an_agent_behind_a_hub_sees_the_hubs_on_the_way_in_header_and_meta
 
 @pytest.mark.slow
 async def test_a_task_continues_over_a_restart_under_the_same_id(tmp_path: Path) -> None:
-    async with local_hub(worker(), a2a_state=tmp_path / "a2a.db") as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), a2a_state=tmp_path / "a2a.db") as t:
         agent = client(t)
         task = await begun(agent, message("go", "ponder"))
         await asyncio.sleep(5)
@@ -606,8 +586,7 @@ async def test_a_task_continues_over_a_restart_under_the_same_id(tmp_path: Path)
 
 
 async def test_a_question_keeps_its_message_id_and_its_time_over_a_restart(tmp_path: Path) -> None:
-    async with local_hub(worker(), a2a_state=tmp_path / "a2a.db") as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), a2a_state=tmp_path / "a2a.db") as t:
         agent = client(t)
         task = await begun(agent, message("go", "ask"))
         asked = await until(agent, task.task_id, TaskState.INPUT_REQUIRED)
@@ -618,8 +597,7 @@ async def test_a_question_keeps_its_message_id_and_its_time_over_a_restart(tmp_p
 
 
 async def test_a_question_answered_elsewhere_over_a_restart_is_closed(tmp_path: Path) -> None:
-    async with local_hub(worker(), a2a_state=tmp_path / "a2a.db") as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), a2a_state=tmp_path / "a2a.db") as t:
         agent = client(t)
         task = await begun(agent, message("go", "ask"))
         await until(agent, task.task_id, TaskState.INPUT_REQUIRED)
@@ -631,8 +609,7 @@ async def test_a_question_answered_elsewhere_over_a_restart_is_closed(tmp_path: 
 
 @pytest.mark.slow
 async def test_streams_and_waiting_calls_end_with_the_hub_and_the_task_does_not(tmp_path: Path) -> None:
-    async with local_hub(worker(), a2a_state=tmp_path / "a2a.db") as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), a2a_state=tmp_path / "a2a.db") as t:
         agent, waiting = client(t), client(t, "1.0")
 
         async def listen() -> list[TaskEvent]:
@@ -687,8 +664,7 @@ async def test_an_accepted_task_without_a_dispatch_is_dispatched_after_the_resta
 
 
 async def test_a_cancel_that_did_not_reach_the_request_reaches_it_after_the_restart(tmp_path: Path) -> None:
-    async with local_hub(worker(), a2a_state=tmp_path / "a2a.db") as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), a2a_state=tmp_path / "a2a.db") as t:
         task = await begun(client(t), message("go", "ponder"))
         await asyncio.sleep(5)
 
@@ -703,8 +679,7 @@ async def test_a_cancel_that_did_not_reach_the_request_reaches_it_after_the_rest
 
 
 async def test_an_accepted_answer_that_was_not_passed_on_is_passed_on_after_the_restart(tmp_path: Path) -> None:
-    async with local_hub(worker(), a2a_state=tmp_path / "a2a.db") as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), a2a_state=tmp_path / "a2a.db") as t:
         agent = client(t)
         task = await begun(agent, message("go", "ask"))
         await until(agent, task.task_id, TaskState.INPUT_REQUIRED)

@@ -17,7 +17,7 @@ from fleetsim.agent import Agent, SkillContext
 from fleetsim.model.call import PushConfig, SendMessage
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.task import DataPart, Message, Role, Task, TaskState
-from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.hub.local_hub import LocalHub, local_hub, ready_hub, worker
 from tests.hub.test_a2a import begun, client, message, until
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.test_hub_data_questions import FORM, clerk
@@ -47,8 +47,7 @@ async def said(t: LocalHub, call: SendMessage, *, dialect: str | None = None, ke
 @pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["1.0", "0.3"])
 async def test_a_conversation_continues_with_its_agent_and_in_its_context(dialect: str) -> None:
-    async with local_hub(talker(), talker("ava"), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(talker(), talker("ava"), agent_keys=ENV) as t:
         first, task = await said(t, message("one", "chat"), dialect=dialect, key=AVA)
         context = task.context_id
         for text in ("two", "three", "four"):
@@ -60,8 +59,7 @@ async def test_a_conversation_continues_with_its_agent_and_in_its_context(dialec
 
 
 async def test_a_conversation_of_another_caller_cannot_be_continued() -> None:
-    async with local_hub(talker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(talker(), agent_keys=ENV) as t:
         first, task = await said(t, message("one", "chat"), key=AVA)
         stolen, _ = await said(t, within(message("two", "chat"), task.context_id), key=QUINN)
         assert stolen != first
@@ -71,8 +69,7 @@ async def test_a_conversation_of_another_caller_cannot_be_continued() -> None:
 
 
 async def test_a_conversation_moves_to_another_agent_for_a_skill_that_its_agent_lacks() -> None:
-    async with local_hub(talker(), talker("ava", "review"), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(talker(), talker("ava", "review"), agent_keys=ENV) as t:
         _, task = await said(t, message("one", "chat"), key=AVA)
         second, _ = await said(t, within(message("two", "review"), task.context_id), key=AVA)
         assert second.split()[0] == "ava"
@@ -88,8 +85,7 @@ def given(data: Any, task_id: str) -> SendMessage:
 @pytest.mark.parametrize("skill", ["form", "attached"])
 @pytest.mark.parametrize("dialect", ["1.0", "0.3"])
 async def test_a_question_in_data_arrives_with_its_data_and_accepts_data(dialect: str, skill: str) -> None:
-    async with local_hub(clerk()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(clerk()) as t:
         agent = client(t, dialect)
         task = await begun(agent, message("go", skill))
         waiting = await until(agent, task.task_id, TaskState.INPUT_REQUIRED)

@@ -22,7 +22,7 @@ from fleetsim.runtime.inbound import ABORT, BodyReader, EventStreamResponse, Pac
 from fleetsim.runtime.limits import HEAD_S, STRANGER_WORK_AHEAD_S, STRANGER_WORK_PER_S, Connections
 from fleetsim.runtime.ports import Reply
 from fleetsim.testbed.runtime import virtual_runtime
-from tests.hub.local_hub import KEY, LocalHub, local_hub, worker
+from tests.hub.local_hub import KEY, LocalHub, ready_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.runtime.peer import MOMENT_S, Peer, guests, site
 
@@ -42,8 +42,7 @@ DOORS: dict[str, tuple[str, str, dict[str, Any] | None]] = {
 
 @asynccontextmanager
 async def hub_at_work() -> AsyncIterator[LocalHub]:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         yield t
 
 

@@ -14,7 +14,7 @@ from fleetsim.events.fleet import ConfigRejected
 from fleetsim.hub.keys import ADMIN, RESERVED, AgentKeys, Keyring, Principal
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.testbed.runtime import MemoryFiles
-from tests.hub.local_hub import AGENT_KEYS, KEY, LocalHub, local_hub, worker
+from tests.hub.local_hub import AGENT_KEYS, KEY, LocalHub, local_hub, ready_hub, worker
 
 QUINN, AVA = "q" * 40, "a" * 40
 ENV = {"WORKSTACEAN_API_KEY_QUINN": QUINN, "WORKSTACEAN_API_KEY_AVA": AVA}
@@ -187,8 +187,7 @@ async def test_shared_secrets_are_reported_when_the_hub_starts() -> None:
 
 
 async def test_agents_keep_their_keys_and_their_requests_over_a_restart() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         reply = await t.http("POST", "/api/requests", b'{"text": "x", "skill": "ponder"}', key=QUINN)
         (cid,) = json.loads(reply.body)["data"]["correlationIds"]
         await t.restart()

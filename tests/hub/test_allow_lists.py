@@ -16,7 +16,7 @@ from fleetsim.model.call import CancelTask, GetExtendedCard, GetTask, ListTasks,
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import TaskNotFound
 from fleetsim.model.task import TaskState
-from tests.hub.local_hub import AGENTS, KEY, LocalHub, local_hub, worker
+from tests.hub.local_hub import AGENTS, KEY, LocalHub, local_hub, ready_hub, worker
 from tests.hub.test_a2a import begun, client, message, until
 from tests.hub.test_agent_keys import AVA, ENV
 from tests.hub.test_first_cards import SlowCards
@@ -42,8 +42,7 @@ def mel() -> Agent:
 
 @asynccontextmanager
 async def listed(lists: str = LIST, **more: Any) -> AsyncIterator[LocalHub]:
-    async with local_hub(worker(), mel(), agents_yaml=FLEET + lists, agent_keys=ENV, **more) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), mel(), agents_yaml=FLEET + lists, agent_keys=ENV, **more) as t:
         yield t
 
 
@@ -286,8 +285,7 @@ async def test_a_fleet_that_denies_by_default_opens_to_lists_only() -> None:
 async def test_a_fallback_off_the_list_gets_no_work() -> None:
     policy = "skills: [{name: echo, fallback: [mel]}]"
     agents = fleet(entry_of("quinn", policy), entry_of("mel"))
-    async with local_hub(worker(), mel(), agents_yaml=agents + LIST, agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), mel(), agents_yaml=agents + LIST, agent_keys=ENV) as t:
         t.network.down("http://quinn.example:8000")
         for key, agent in ((AVA, "quinn"), (KEY, "mel")):
             (cid,) = (await ask(t, key, skill="echo"))[1]["data"]["correlationIds"]

@@ -11,7 +11,7 @@ import pytest
 from fleetsim.api.answer import to_json
 from fleetsim.ceremony.written import written
 from fleetsim.channels.channel import Channel, Destination, SinkKind
-from tests.hub.local_hub import FOLDER, KEY, LocalHub, local_hub, worker
+from tests.hub.local_hub import FOLDER, KEY, LocalHub, local_hub, ready_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.test_ownership import told
 
@@ -43,8 +43,7 @@ async def listed(t: LocalHub, *, key: str = KEY, query: str = "") -> dict[str, d
 
 
 async def test_an_agent_makes_lists_changes_fires_and_deletes_a_ceremony() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         status, made = await create(t)
         assert (status, made["success"], made["data"]["createdBy"]) == (200, True, "quinn")
         assert {key: made["data"][key] for key in SWEEP} == SWEEP
@@ -64,8 +63,7 @@ async def test_an_agent_makes_lists_changes_fires_and_deletes_a_ceremony() -> No
 
 
 async def test_a_dry_run_returns_the_request_and_sends_nothing() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         await create(t, prompt="look around", targets=["quinn", "rex"])
         seq = t.hub.events.last_seq
         status, told = await call(t, "POST", f"{PATH}/run", {"dryRun": True}, key=QUINN)
@@ -98,8 +96,7 @@ async def test_the_list_is_an_array_and_broken_files_are_in_a_list_of_their_own(
 
 
 async def test_every_owner_sees_its_own_ceremonies_and_the_hubs_owner_sees_all() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         for key, ceremony_id in ((QUINN, "q"), (AVA, "a"), (KEY, "s")):
             assert (await create(t, key=key, id=ceremony_id))[0] == 200
         assert set(await listed(t)) == set(await listed(t, query="?all=true")) == {"q", "a", "s"}
@@ -109,8 +106,7 @@ async def test_every_owner_sees_its_own_ceremonies_and_the_hubs_owner_sees_all()
 
 
 async def test_omitted_keys_are_filled_in() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         bare = {"id": "b", "name": "B", "schedule": "0 0 1 1 *", "skill": "echo"}
         row = (await call(t, "POST", "/api/ceremonies/create", bare, key=AVA))[1]["data"]
         assert (row["targets"], row["enabled"], row["notifyChannel"]) == (["all"], True, "")
@@ -124,8 +120,7 @@ async def test_omitted_keys_are_filled_in() -> None:
 @pytest.mark.parametrize("key", [QUINN, AVA, KEY])
 @pytest.mark.parametrize("enabled", [True, False])
 async def test_incident_creating_a_ceremony_never_overwrites_one(key: str, enabled: bool) -> None:  # T-33
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         await create(t, enabled=enabled)
         before, rows = t.files.take(FOLDER / f"{SWEEP['id']}.yaml"), await listed(t)
         status, said = await create(t, key=key, name="Mine now")
@@ -135,8 +130,7 @@ async def test_incident_creating_a_ceremony_never_overwrites_one(key: str, enabl
 
 @pytest.mark.parametrize("more", [{}, {"enabled": None}], ids=["left out", "null"])
 async def test_incident_12_a_paused_ceremony_stays_paused_over_any_other_change(more: dict[str, Any]) -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         await create(t, enabled=False)
         status, row = await call(t, "POST", f"{PATH}/update", {"name": "Renamed", **more}, key=QUINN)
         assert (status, row["data"]["name"], row["data"]["enabled"]) == (200, "Renamed", False)
@@ -154,8 +148,7 @@ async def test_incident_14_agents_that_share_a_key_cannot_touch_a_ceremony_of_ei
 @pytest.mark.parametrize("owner", [QUINN, KEY], ids=["another agent's", "the hub's owner's"])
 @pytest.mark.parametrize(("method", "verb"), [("POST", "update"), ("POST", "delete"), ("POST", "run"), ("GET", "runs")])
 async def test_a_ceremony_of_another_owner_is_not_found(owner: str, method: str, verb: str) -> None:  # T-33
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         await create(t, key=owner)
         before, seq = t.files.take(FOLDER / f"{SWEEP['id']}.yaml"), t.hub.events.last_seq
         status, foreign = await call(t, method, f"{PATH}/{verb}", {}, key=AVA)
@@ -167,8 +160,7 @@ async def test_a_ceremony_of_another_owner_is_not_found(owner: str, method: str,
 
 
 async def test_the_creator_is_recorded_and_stays() -> None:  # T-33
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         assert (await create(t, createdBy="ava"))[0] == 400
         assert (await create(t, createdBy="quinn"))[1]["data"]["createdBy"] == "quinn"
         for key in (QUINN, KEY):
@@ -186,8 +178,7 @@ async def test_the_creator_is_recorded_and_stays() -> None:  # T-33
 async def test_a_channel_that_does_not_list_the_owner_is_refused(key: str) -> None:
     page = Destination(kind=SinkKind.COMMAND, argv=("/usr/bin/page",))
     channels = [Channel(channel_id="77", sinks=(page,), agents=("quinn",))]
-    async with local_hub(worker(), agent_keys=ENV, channels=channels) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV, channels=channels) as t:
         said = "notifyChannel: channel “77” does not list “ava” under agents"
         for named in ("77", 77):
             status, refused = await create(t, key=key, createdBy="ava", notifyChannel=named)
@@ -213,8 +204,7 @@ async def test_a_removed_channel_does_not_prevent_other_changes_by_an_owner() ->
 
 async def test_an_id_that_changed_hands_is_deleted_only_by_its_current_owner() -> None:
     """Between the check of the owner and the deletion, another may have created one with the same id."""
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         await create(t)
         acts = [
             call(t, "POST", f"{PATH}/delete", key=QUINN),
@@ -229,8 +219,7 @@ async def test_an_id_that_changed_hands_is_deleted_only_by_its_current_owner() -
 
 
 async def test_runs_of_a_former_owner_are_hidden_from_the_next_one() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         await create(t)
         await call(t, "POST", f"{PATH}/run", key=QUINN)
         await asyncio.sleep(5)
@@ -242,8 +231,7 @@ async def test_runs_of_a_former_owner_are_hidden_from_the_next_one() -> None:
 
 
 async def test_an_owner_follows_the_runs_of_its_ceremonies() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         await create(t)
         await create(t, key=KEY, id="s")
         for ceremony_id in (SWEEP["id"], "s"):
@@ -279,8 +267,7 @@ async def test_an_owner_follows_the_runs_of_its_ceremonies() -> None:
     ],
 )
 async def test_an_id_that_is_a_path_creates_no_file(ceremony_id: Any) -> None:  # T-35
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         before = t.files.content()
         assert (await create(t, id=ceremony_id))[0] == 400
         assert t.files.content() == before
@@ -290,8 +277,7 @@ async def test_an_id_that_is_a_path_creates_no_file(ceremony_id: Any) -> None:  
 @pytest.mark.parametrize("verb", ["update", "delete", "run"])
 @pytest.mark.parametrize("key", [QUINN, KEY])
 async def test_an_address_with_a_path_as_its_id_reaches_no_file(ceremony_id: str, verb: str, key: str) -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:  # T-35
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:  # T-35
         before = t.files.content()
         assert (await t.http("POST", f"/api/ceremonies/{ceremony_id}/{verb}", b"{}", key=key)).status == 404
         assert t.files.content() == before
@@ -313,8 +299,7 @@ async def test_an_address_with_a_path_as_its_id_reaches_no_file(ceremony_id: str
     ],
 )
 async def test_a_schedule_that_is_costly_or_never_fires_is_refused(schedule: str) -> None:  # T-34
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         assert (await create(t, schedule=schedule))[0] == 400
         assert await listed(t) == {}
 
@@ -332,8 +317,7 @@ async def test_a_schedule_that_is_costly_or_never_fires_is_refused(schedule: str
     ],
 )
 async def test_texts_of_a_body_are_only_texts_in_the_file(more: dict[str, Any]) -> None:  # T-36
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         status, row = await create(t, **more)
         assert status == 200
         assert {key: row["data"][key] for key in more if key in row["data"]} == {
@@ -358,14 +342,12 @@ async def test_texts_of_a_body_are_only_texts_in_the_file(more: dict[str, Any]) 
     ],
 )
 async def test_a_refusal_has_the_words_that_workstaceans_tools_expect(path: str, body: Any, says: str) -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         assert (await call(t, "POST", path, body, key=QUINN))[1]["error"] == says
 
 
 async def test_a_success_has_the_words_that_workstaceans_tools_expect() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         await create(t)
         broken = await t.http("POST", "/api/ceremonies/create", b"{", key=QUINN)
         assert (broken.status, json.loads(broken.body)["error"]) == (400, "Invalid JSON")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
 from fleetsim.model.parts import content_of
 from fleetsim.model.task import DataPart, FilePart, TextPart
-from tests.hub.local_hub import local_hub
+from tests.hub.local_hub import ready_hub
 from tests.hub.test_agent_keys import AVA, ENV
 from tests.hub.test_hub_data_questions import FORM, clerk
 from tests.hub.test_hub_parts import BYTES, DATA, DATA_ROW, FILE_ROW, content, filer
@@ -39,8 +38,7 @@ def novelist() -> Agent:
 
 
 async def test_a_chat_and_delegated_work_may_consist_of_parts_but_not_be_empty() -> None:
-    async with local_hub(filer(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(filer(), agent_keys=ENV) as t:
         for path in ("chat", "delegate"):
             body: dict[str, Any] = {"agent": "filer", "skill": "copy", "parts": [DATA_ROW]}
             cid = (await said(t, f"/api/a2a/{path}", body, key=AVA))["correlationId"]
@@ -54,8 +52,7 @@ async def test_a_chat_and_delegated_work_may_consist_of_parts_but_not_be_empty()
 
 
 async def test_the_client_sends_parts_and_gets_those_of_the_answer() -> None:
-    async with local_hub(filer(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(filer(), agent_keys=ENV) as t:
         ava = t.agents_client(AVA)
         answer = await ava.chat_with_agent("filer", "here", skill="copy", parts=[FILE, DataPart(data=DATA)])
         file, data = answer.parts
@@ -69,8 +66,7 @@ async def test_the_client_sends_parts_and_gets_those_of_the_answer() -> None:
 
 
 async def test_a_failed_request_has_the_agents_reason_and_its_parts() -> None:
-    async with local_hub(novelist(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(novelist(), agent_keys=ENV) as t:
         told = await t.agents_client(AVA).chat_with_agent("novelist", "x", skill="give_up")
         assert (told.success, told.error, told.parts[0].data) == (False, "no ink", {"tried": 3})
 
@@ -84,8 +80,7 @@ async def test_the_file_of_a_question_is_returned_with_its_content() -> None:
         answer = await task.ask_message("sign this")
         return f"{sum(isinstance(part, FilePart) for part in answer.parts)} signed"
 
-    async with local_hub(agent, agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent, agent_keys=ENV) as t:
         ava = t.agents_client(AVA)
         asked = await ava.chat_with_agent("notary", "x")
         assert (asked.text, content_of(asked.parts[0].raw or ""), asked.answer_schema) == ("sign this", BYTES, None)
@@ -94,8 +89,7 @@ async def test_the_file_of_a_question_is_returned_with_its_content() -> None:
 
 
 async def test_workstaceans_paths_for_operators_carry_the_data_of_a_question_and_of_its_answer() -> None:
-    async with local_hub(clerk()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(clerk()) as t:
         (cid,) = await t.remote.submit({"text": "a refund", "targets": ["clerk"], "skill": "form"})
         await t.remote.task(cid, wait_s=60)
         (pending,) = await said(t, "/api/hitl/pending")
@@ -107,8 +101,7 @@ async def test_workstaceans_paths_for_operators_carry_the_data_of_a_question_and
 
 
 async def test_a_message_from_outside_may_carry_parts() -> None:
-    async with local_hub(filer()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(filer()) as t:
         payload = {"content": "here", "skill": "copy", "targets": ["filer"], "parts": [DATA_ROW]}
         sent = await said(t, "/publish", {"topic": "message.inbound.app.room", "payload": payload})
         (cid,) = sent["correlationIds"]

@@ -10,7 +10,7 @@ import pytest
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.client import AgentClient
 from tests.client.scripted import CARD, ScriptedAgent, task
-from tests.hub.local_hub import local_hub
+from tests.hub.local_hub import local_hub, ready_hub
 
 URL = "http://quinn.example:8000/a2a"
 
@@ -75,8 +75,7 @@ async def test_a_0_1_agent_that_names_no_session_keeps_the_one_of_the_first_turn
 
 
 async def test_no_door_of_the_hub_returns_an_empty_context_and_each_accepts_one() -> None:
-    async with local_hub(peers={"quinn": without_context().app}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(peers={"quinn": without_context().app}) as t:
         (cid,) = await t.remote.submit({"text": "go", "targets": ["quinn"], "conversation": True})
         await asyncio.sleep(5)
         (question,) = (await t.remote.get("/inbox"))["questions"]

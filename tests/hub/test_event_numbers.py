@@ -22,7 +22,7 @@ from fleetsim.model.errors import FleetsimError
 from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.sse import read_events
 from fleetsim.sim.hubs import DiskSession, SimulatedDisk
-from tests.hub.local_hub import HUB, LocalHub, local_hub, worker
+from tests.hub.local_hub import HUB, LocalHub, ready_hub, worker
 from tests.hub.test_event_streams import stream
 from tests.ledger.ledgers import opener
 
@@ -89,8 +89,7 @@ async def place() -> AsyncIterator[Place]:
     await storage.start()
     disk = SimulatedDisk(storage)
     session = Session(disk)
-    async with local_hub(worker(), ledger=SqliteLedger(session, LedgerLimits())) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), ledger=SqliteLedger(session, LedgerLimits())) as t:
         try:
             yield Place(t, disk, session)
         finally:

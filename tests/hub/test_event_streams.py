@@ -28,7 +28,7 @@ from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.sse import read_events
 from fleetsim.testbed.runtime import CountedWork, VirtualClock
 from fleetsim.wire.sse import KEEPALIVE
-from tests.hub.local_hub import HUB, KEY, LocalHub, local_hub, worker
+from tests.hub.local_hub import HUB, KEY, LocalHub, local_hub, ready_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 
 
@@ -79,8 +79,7 @@ async def told(t: LocalHub, request: Request, count: int = 10_000) -> list[dict[
 
 
 async def test_only_events_that_match_a_pattern_are_sent() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         (cid,) = await t.remote.submit({"text": "hi", "skill": "echo"})
         await t.hub.tracker.wait(cid)
         found = await told(t, stream("?after=0&topic=autonomous.outcome.%23&topic=agent.card.*"))
@@ -94,8 +93,7 @@ async def test_an_empty_pattern_is_refused(query: str) -> None:
 
 
 async def test_a_reader_that_returns_continues_after_its_last_event() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         first = await told(t, stream("?after=0"), 2)
         again = await told(t, stream("?after=0", last_event_id=str(first[-1]["seq"])))
         assert [event["seq"] for event in first + again] == list(range(1, t.hub.events.last_seq + 1))
@@ -111,8 +109,7 @@ async def test_an_event_is_encoded_once_however_many_readers_get_it(
         return to_wire(event)
 
     monkeypatch.setattr(streams, "to_wire", count)
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         readers = [asyncio.ensure_future(told(t, stream("?topic=config.rejected"), BATCH_MAX)) for _ in range(5)]
         await asyncio.sleep(1)
         for number in range(BATCH_MAX):
@@ -164,8 +161,7 @@ def test_only_an_event_in_the_journal_has_an_id() -> None:
 
 
 async def test_a_client_that_accepts_deflate_gets_plain_frames() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         request = stream("?after=0")
         offers = replace(request, headers={**request.headers, "accept-encoding": "gzip, deflate, br"})
         async with t.runtime.transport.open(offers) as incoming:
@@ -204,8 +200,7 @@ async def open_streams(t: LocalHub, key: str, count: int) -> list[asyncio.Task[A
 
 @pytest.mark.slow
 async def test_one_agent_cannot_use_the_streams_of_others() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         tasks = await open_streams(t, QUINN, STREAMS_PER_AGENT_MAX)
         assert (await t.http("GET", "/api/events", key=QUINN)).status == 429
         tasks += await open_streams(t, AVA, 1)
@@ -217,8 +212,7 @@ async def test_one_agent_cannot_use_the_streams_of_others() -> None:
 
 
 async def test_events_that_a_key_may_not_see_are_read_at_its_expense() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         for number in range(40 * streams.BATCH_MAX):
             t.hub.events.publish(ConfigRejected(path="a", error=str(number)))
         await asyncio.sleep(5)

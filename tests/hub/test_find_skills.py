@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -13,7 +12,7 @@ from fleetsim.api.answer import to_json
 from fleetsim.client.hub_tools import RESULT_CHARS_MAX
 from fleetsim.fleet.auth import AuthEntry
 from fleetsim.hub import api
-from tests.hub.local_hub import KEY, LocalHub, local_hub
+from tests.hub.local_hub import KEY, LocalHub, ready_hub
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.test_workstacean import call, said
 
@@ -48,8 +47,7 @@ async def asked(t: LocalHub, agent: str, times: int) -> None:
 
 async def test_skills_are_ranked_by_declared_confidence_and_then_by_measured_success() -> None:
     fleet = (filer("boaster", confidence=1.0, works=False), filer("modest", confidence=0.8))
-    async with local_hub(*fleet, agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(*fleet, agent_keys=ENV) as t:
         ava = t.agents_client(AVA)
         first = await ava.find_skills(domain="board", path="bugs", direction="increase")
         assert [(row["agent"], row["confidence"]) for row in first] == [("boaster", 1.0), ("modest", 0.8)]
@@ -71,8 +69,7 @@ async def test_an_agents_key_sees_the_agents_without_addresses_and_credentials(
 ) -> None:
     monkeypatch.setenv("QUINN_SECRET", "s" * 20)
     entries = {"quinn": {"auth": AuthEntry(scheme="bearer", credentials_env="QUINN_SECRET"), "tags": ("board",)}}
-    async with local_hub(filer("quinn", confidence=1.0), entries=entries, agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(filer("quinn", confidence=1.0), entries=entries, agent_keys=ENV) as t:
         (row,) = await t.agents_client(AVA).list_agents()
         assert set(row) == {"name", "description", "tags", "enabled", "health", "skills", "streaming"}
         assert (row["name"], row["tags"], row["skills"]) == ("quinn", ["board"], ["file_bug", "echo"])
@@ -85,8 +82,7 @@ async def test_an_agents_key_sees_the_agents_without_addresses_and_credentials(
 
 @pytest.mark.parametrize("key", [AVA, KEY])
 async def test_every_key_may_find_skills_and_an_invalid_query_is_refused(key: str) -> None:
-    async with local_hub(filer("quinn", confidence=0.5), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(filer("quinn", confidence=0.5), agent_keys=ENV) as t:
         (row,) = await said(t, "/api/skills?domain=board&direction=increase&text=bug", key=key)
         assert row["effects"] == [{"domain": "board", "path": "bugs.open", "delta": 1.0, "confidence": 0.5}]
         assert (row["skill"], row["successRate"], row["answeredOutcomes"], row["health"]) == ("file_bug", None, 0, "up")
@@ -97,8 +93,7 @@ async def test_every_key_may_find_skills_and_an_invalid_query_is_refused(key: st
 
 async def test_a_model_finds_an_agent_with_a_skill_and_calls_it() -> None:
     fleet = (filer("boaster", confidence=0.2), filer("modest", confidence=0.8))
-    async with local_hub(*fleet, agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(*fleet, agent_keys=ENV) as t:
         ava = t.agents_client(AVA)
         agents = await ava.call("list_agents", {})
         assert [row["name"] for row in agents.data["agents"]] == ["boaster", "modest"]
@@ -116,8 +111,7 @@ async def test_a_model_finds_an_agent_with_a_skill_and_calls_it() -> None:
 
 async def test_a_larger_limit_than_the_largest_counts_as_that_at_every_door(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "FOUND_MAX", 1)
-    async with local_hub(filer("quinn", confidence=1.0)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(filer("quinn", confidence=1.0)) as t:
         assert len(await t.remote.get("/skills", limit=500)) == len(await t.remote.find_skills(limit=500)) == 1
         assert len((await t.remote.call("find_skills", {"limit": 500})).data["skills"]) == 1
 
@@ -131,8 +125,7 @@ async def test_the_largest_card_fits_into_one_result_of_a_model() -> None:
         async def work(task: SkillContext) -> str:
             return "done"
 
-    async with local_hub(many, agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(many, agent_keys=ENV) as t:
         for hub in (t.agents_client(AVA), t.remote):
             listed = await hub.call("list_agents", {})
             found = await hub.call("find_skills", {"limit": 100})

@@ -16,7 +16,7 @@ from fleetsim.model.errors import NotAccepting
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.testbed.asgi import App
-from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.hub.local_hub import LocalHub, local_hub, ready_hub, worker
 from tests.hub.test_a2a import begun, client, message, until
 from tests.hub.test_reload import AVA as AVA_ENTRY
 from tests.hub.test_reload import QUINN as QUINN_ENTRY
@@ -82,8 +82,7 @@ async def test_work_by_skill_goes_to_the_agent_with_a_read_card_without_waiting_
 
 
 async def test_work_for_an_agent_with_a_read_card_does_not_wait_for_others() -> None:
-    async with local_hub(worker(), worker("ava"), door=SlowCards(0, 9)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), worker("ava"), door=SlowCards(0, 9)) as t:
         status, _ = await post(t, skill="echo", targets=["quinn"])
         assert (status, now(t)) == (202, 1)
 
@@ -134,8 +133,7 @@ async def test_a_skill_added_while_the_hub_was_down_can_be_called_at_once() -> N
     async def echo(task: SkillContext) -> str:
         return task.text
 
-    async with local_hub(agent) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent) as t:
 
         async def learn() -> None:
             await t.network.unmount("http://quinn.example:8000")
@@ -147,8 +145,7 @@ async def test_a_skill_added_while_the_hub_was_down_can_be_called_at_once() -> N
 
 
 async def test_work_for_a_newly_added_agent_waits_for_its_card() -> None:
-    async with local_hub(worker(), worker("ava"), door=SlowCards(0, 4), agents_yaml=fleet(QUINN_ENTRY)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), worker("ava"), door=SlowCards(0, 4), agents_yaml=fleet(QUINN_ENTRY)) as t:
         await edit(t, fleet(QUINN_ENTRY, AVA_ENTRY))
         await t.hub.submit(SkillRequest(correlation_id="c-1", text="x", skill="echo", targets=("ava",)))
         assert (await t.hub.tracker.wait("c-1")).success

@@ -18,7 +18,7 @@ from fleetsim.client.hub_client import HubClient
 from fleetsim.events.wire import payload
 from fleetsim.model.errors import NotAccepting
 from fleetsim.testbed.faults import LoseReply, Match
-from tests.hub.local_hub import HUB, SECURE_HUB, LocalHub, local_hub, worker
+from tests.hub.local_hub import HUB, SECURE_HUB, LocalHub, local_hub, ready_hub, worker
 
 DIALECTS = ["0.1", "0.3", "1.0"]
 URL = "http://quinn.example:8000/a2a"
@@ -55,8 +55,7 @@ def messages(t: LocalHub) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_follow_up_on_a_task_the_hub_never_saw_is_sent(dialect: str) -> None:
-    async with local_hub(worker(), **spoken(dialect)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), **spoken(dialect)) as t:
         task_id, _ = await waiting_elsewhere(t, dialect)
         (cid,) = await t.remote.submit({"text": "main", "targets": ["quinn"], "taskId": task_id})
         row = await ended(t, cid)
@@ -66,8 +65,7 @@ async def test_a_follow_up_on_a_task_the_hub_never_saw_is_sent(dialect: str) -> 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_follow_up_on_a_task_that_waits_for_us_is_the_answer_to_its_question(dialect: str) -> None:
-    async with local_hub(worker(), **spoken(dialect)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), **spoken(dialect)) as t:
         (first,) = await t.remote.submit({"text": "go", "skill": "ask", "targets": ["quinn"]})
         row = await t.remote.task(first, wait_s=60)
         body = {"text": "main", "targets": ["quinn"], "taskId": row["taskId"], "systemActor": "ava"}
@@ -81,8 +79,7 @@ async def test_a_follow_up_on_a_task_that_waits_for_us_is_the_answer_to_its_ques
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_follow_up_continues_a_task_whose_request_ended(dialect: str) -> None:
     """The question expired and the task was left open: a late person knows its context."""
-    async with local_hub(worker(), **spoken(dialect), question_ttl_s=60.0, question_expiry="leave") as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), **spoken(dialect), question_ttl_s=60.0, question_expiry="leave") as t:
         (first,) = await t.remote.submit({"text": "go", "skill": "ask", "targets": ["quinn"]})
         lapsed = await ended(t, first)
         assert lapsed["state"] == "expired"
@@ -95,8 +92,7 @@ async def test_a_follow_up_continues_a_task_whose_request_ended(dialect: str) ->
 
 
 async def test_a_follow_up_on_a_working_task_is_refused_with_the_next_step() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         (first,) = await t.remote.submit({"text": "go", "skill": "ponder", "targets": ["quinn"]})
         await asyncio.sleep(5)
         task_id = (await t.remote.task(first))["taskId"]
@@ -110,8 +106,7 @@ async def test_a_follow_up_on_a_working_task_is_refused_with_the_next_step() -> 
 
 
 async def test_one_of_two_follow_ups_at_once_is_accepted() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         task_id, _ = await waiting_elsewhere(t, "1.0")
 
         async def follow(text: str) -> Any:
@@ -126,8 +121,7 @@ async def test_one_of_two_follow_ups_at_once_is_accepted() -> None:
 
 @pytest.mark.parametrize("dialect", ["0.3", "1.0"])
 async def test_a_follow_up_on_an_unknown_task_is_the_callers_error(dialect: str) -> None:
-    async with local_hub(worker(), **spoken(dialect)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), **spoken(dialect)) as t:
         (cid,) = await t.remote.submit({"text": "main", "targets": ["quinn"], "taskId": "t-nowhere"})
         row = await ended(t, cid)
         assert (row["state"], row["blame"]) == ("undeliverable", "caller")
@@ -135,8 +129,7 @@ async def test_a_follow_up_on_an_unknown_task_is_the_callers_error(dialect: str)
 
 
 async def test_a_follow_up_in_another_context_than_the_tasks_is_the_callers_error() -> None:
-    async with local_hub(worker(), **spoken("1.0")) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), **spoken("1.0")) as t:
         task_id, _ = await waiting_elsewhere(t, "1.0")
         body = {"text": "main", "targets": ["quinn"], "taskId": task_id, "contextId": "c-wrong"}
         (cid,) = await t.remote.submit(body)
@@ -146,8 +139,7 @@ async def test_a_follow_up_in_another_context_than_the_tasks_is_the_callers_erro
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_both_requests_of_one_task_survive_a_restart(dialect: str) -> None:
-    async with local_hub(worker(), **spoken(dialect), question_ttl_s=60.0, question_expiry="leave") as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), **spoken(dialect), question_ttl_s=60.0, question_expiry="leave") as t:
         (first,) = await t.remote.submit({"text": "go", "skill": "ask", "targets": ["quinn"]})
         task_id = (await ended(t, first))["taskId"]
         (second,) = await t.remote.submit({"text": "main", "targets": ["quinn"], "taskId": task_id})
@@ -160,8 +152,7 @@ async def test_both_requests_of_one_task_survive_a_restart(dialect: str) -> None
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_follow_up_whose_reply_was_lost_is_found_by_its_task(dialect: str) -> None:
-    async with local_hub(worker(), **spoken(dialect), base_url=SECURE_HUB if dialect == "0.1" else HUB) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), **spoken(dialect), base_url=SECURE_HUB if dialect == "0.1" else HUB) as t:
         task_id, _ = await waiting_elsewhere(t, dialect)
         sends = {"0.1": "tasks/send*", "0.3": "message/*", "1.0": "Send*"}[dialect]
         t.network.fault(LoseReply(), Match(rpc_method=sends), times=1)
@@ -172,8 +163,7 @@ async def test_a_follow_up_whose_reply_was_lost_is_found_by_its_task(dialect: st
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_first_turn_of_a_conversation_leaves_the_context_to_the_agent_except_in_0_1(dialect: str) -> None:
-    async with local_hub(worker(), **spoken(dialect)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), **spoken(dialect)) as t:
         (cid,) = await t.remote.submit({"text": "hi", "skill": "echo", "targets": ["quinn"], "conversation": True})
         row = await ended(t, cid)
         sent = messages(t)[-1]
@@ -255,8 +245,7 @@ async def test_a_tasks_earlier_state_does_not_end_the_follow_up(past: str) -> No
 
 
 async def test_the_events_of_a_follow_up_come_after_the_number_of_its_acceptance() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         task_id, _ = await waiting_elsewhere(t, "1.0")
         remote: HubClient = t.remote
         accepted = await remote.post("/requests", {"text": "main", "targets": ["quinn"], "taskId": task_id})

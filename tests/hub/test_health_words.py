@@ -22,7 +22,7 @@ from fleetsim.model.extensions import Usage
 from fleetsim.model.task import JsonObject
 from fleetsim.model.work import Cause, OutcomeKind, SkillRequest, UpdateSource
 from fleetsim.testbed.faults import Match, Status
-from tests.hub.local_hub import LocalHub, local_hub
+from tests.hub.local_hub import LocalHub, local_hub, ready_hub
 from tests.ledger import ledgers
 
 QUINN = "http://quinn.example:8000"
@@ -116,8 +116,7 @@ async def test_every_word_is_the_same_at_every_door_throughout_a_day() -> None:
 @pytest.mark.parametrize("said", ["no loopback addresses", "the webhook must use https"])
 async def test_a_refused_webhook_leaves_the_agent_up_and_its_tasks_polled(said: str) -> None:
     body = f'{{"jsonrpc": "2.0", "id": null, "error": {{"code": -32602, "message": "{said}"}}}}'.encode()
-    async with local_hub(agent("quinn")) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent("quinn")) as t:
         inside = Match(origin=QUINN, where=lambda request: b"ushNotificationConfig" in request.body)
         t.network.fault(Status(status=200, body=body), inside)
         await ask(t, "echo")
@@ -127,8 +126,7 @@ async def test_a_refused_webhook_leaves_the_agent_up_and_its_tasks_polled(said: 
 
 
 async def test_missing_webhooks_have_one_word_at_every_door() -> None:
-    async with local_hub(agent("quinn")) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent("quinn")) as t:
         t.hub.events.publish(WebhooksDegraded(agent="quinn", why="none came", refused=False))
         await asyncio.sleep(0.2)
         (row,) = t.hub.snapshot().agents
@@ -171,8 +169,7 @@ async def test_after_each_kind_of_event_hub_and_dashboard_have_the_same_word() -
     """HealthChanged is left out because only the hub publishes it, configurations because they replace the fleet."""
     kinds = [kind for kind in event_classes() if kind not in {ConfigLoaded, ConfigReloaded, HealthChanged}]
     assert len(kinds) > 30
-    async with local_hub(agent("quinn"), agent("ava")) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent("quinn"), agent("ava")) as t:
         for kind in kinds:
             t.hub.events.publish(sample(kind, "quinn"))
             await asyncio.sleep(0.2)

@@ -20,7 +20,7 @@ from fleetsim.model.errors import Blame, InternalError, NotAccepting
 from fleetsim.model.task import TextPart
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Runtime
-from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.hub.local_hub import LocalHub, local_hub, ready_hub, worker
 from tests.outcomes import made
 
 CEREMONY = 'id: tick\nname: Tick\nschedule: "* * * * *"\nskill: echo\ntargets: [all]\nprompt: good morning\n'
@@ -33,8 +33,7 @@ async def ask(t: LocalHub, skill: str, text: str = "hi", *, agent: str = "quinn"
 
 
 async def test_the_outcome_of_a_request_is_in_health_ledger_and_events() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         outcome = await ask(t, "echo")
         assert (outcome.kind, outcome.text, outcome.cost_usd) == (OutcomeKind.COMPLETED, "you said hi", 0.25)
         health = t.hub.snapshot().agent("quinn")
@@ -47,8 +46,7 @@ async def test_the_outcome_of_a_request_is_in_health_ledger_and_events() -> None
 
 @pytest.mark.parametrize("push", ["auto", "inline", "set", "off"])
 async def test_webhooks_reach_the_hub_at_its_own_address(push: str) -> None:
-    async with local_hub(worker(), entries={"quinn": {"push": push}}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), entries={"quinn": {"push": push}}) as t:
         assert (await ask(t, "ponder")).success
         await asyncio.sleep(5)
         assert bool(t.events("agent.push.accepted")) is (push != "off")
@@ -75,8 +73,7 @@ async def test_a_refused_webhook_is_left_out_whatever_the_code(wire: str, stream
 
     agent = worker(streaming=streaming, interceptors=(Guard,))
     entries = {"quinn": {"wire": wire, "push": "inline"}}
-    async with local_hub(agent, entries=entries, base_url="https://hub.example") as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent, entries=entries, base_url="https://hub.example") as t:
         for text in ("hi", "ho"):
             assert (await ask(t, "echo", text)).text == f"you said {text}"
         assert (await ask(t, "echo", "fail")).cause == "internal_error"
@@ -87,8 +84,7 @@ async def test_a_refused_webhook_is_left_out_whatever_the_code(wire: str, stream
 
 
 async def test_a_dead_agent_ends_undeliverable_and_is_shown_down_while_the_rest_works() -> None:
-    async with local_hub(worker("quinn"), worker("ava")) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker("quinn"), worker("ava")) as t:
         t.network.down("http://ava.example:8000")
         outcome = await ask(t, "echo", agent="ava")
         assert (outcome.kind, outcome.blame) == (OutcomeKind.UNDELIVERABLE, Blame.NETWORK)
@@ -101,8 +97,7 @@ async def test_a_dead_agent_ends_undeliverable_and_is_shown_down_while_the_rest_
 
 
 async def test_an_opened_breaker_causes_a_read_of_the_card() -> None:
-    async with local_hub(worker(), breaker_failures=2) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), breaker_failures=2) as t:
         t.network.down("http://quinn.example:8000")
         await ask(t, "echo")
         await asyncio.sleep(1)
@@ -112,8 +107,7 @@ async def test_an_opened_breaker_causes_a_read_of_the_card() -> None:
 
 async def test_a_restart_loads_requests_health_cards_and_event_numbers(runtime: Runtime) -> None:
     async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
-        async with local_hub(worker(), ledger=ledger) as t:
-            await asyncio.sleep(1)
+        async with ready_hub(worker(), ledger=ledger) as t:
             await ask(t, "echo")
             await t.hub.submit(SkillRequest(correlation_id="c-9", text="x", skill="ponder", targets=("quinn",)))
             await asyncio.sleep(5)
@@ -131,8 +125,7 @@ async def test_a_restart_loads_requests_health_cards_and_event_numbers(runtime: 
 
 @pytest.mark.parametrize("push", ["off", "auto"])
 async def test_work_and_questions_survive_a_restart_of_the_hub(push: str) -> None:
-    async with local_hub(worker(), entries={"quinn": {"push": push}}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), entries={"quinn": {"push": push}}) as t:
         await t.hub.submit(SkillRequest(correlation_id="c-1", text="x", skill="ponder", targets=("quinn",)))
         await t.hub.submit(SkillRequest(correlation_id="c-2", text="go", skill="ask", targets=("quinn",)))
         await asyncio.sleep(40)
@@ -148,8 +141,7 @@ async def test_work_and_questions_survive_a_restart_of_the_hub(push: str) -> Non
 
 async def test_a_decided_outcome_without_an_event_is_published_at_the_next_start(runtime: Runtime) -> None:
     async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
-        async with local_hub(worker(), ledger=ledger) as t:
-            await asyncio.sleep(1)
+        async with ready_hub(worker(), ledger=ledger) as t:
             await t.hub.submit(SkillRequest(correlation_id="c-1", text="x", skill="ponder", targets=("quinn",)))
             await asyncio.sleep(5)
             now = t.runtime.clock.now()
@@ -173,8 +165,7 @@ async def test_every_event_is_in_the_journal_once_and_in_order() -> None:
 async def test_closing_while_the_journal_is_being_written_writes_no_event_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         append = t.ledger.append
 
         async def slow(events: Sequence[Event]) -> None:
@@ -192,8 +183,7 @@ async def test_closing_while_the_journal_is_being_written_writes_no_event_twice(
 
 
 async def test_a_closing_hub_accepts_no_new_work_and_leaves_no_worker() -> None:
-    async with local_hub(worker(), ceremony=CEREMONY) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), ceremony=CEREMONY) as t:
         await t.hub.submit(SkillRequest(correlation_id="c-1", text="x", skill="ponder", targets=("quinn",)))
         hub = t.hub
     with pytest.raises(NotAccepting):
@@ -210,8 +200,7 @@ async def test_a_declared_effect_that_is_not_seen_is_reported_as_drift() -> None
         task.effect("board", "features", "inc", 1)
         return "changed"
 
-    async with local_hub(agent) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent) as t:
         assert (await ask(t, "change")).success
         (told,) = t.events("world.state.delta")
         assert payload(told)["drift"] == ["declared but not seen: board/bugs", "seen but not declared: board/features"]

@@ -15,7 +15,7 @@ from fleetsim.hub import current
 from fleetsim.hub.api import build_app
 from fleetsim.hub.http import BODY_BYTES_MAX, hosts_of
 from fleetsim.model.errors import AuthRefused, HttpRefused, UnknownTarget, Unreachable
-from tests.hub.local_hub import HUB, KEY, LocalHub, local_hub, worker
+from tests.hub.local_hub import HUB, KEY, LocalHub, local_hub, ready_hub, worker
 
 CEREMONY = 'id: tick\nname: Tick\nschedule: "@yearly"\nskill: echo\ntargets: [quinn]\n'
 CALLBACK = "/api/a2a/callback/x"
@@ -31,8 +31,7 @@ async def status(t: LocalHub, method: str, path: str, headers: dict[str, str] | 
 
 
 async def test_agents_are_listed_with_their_address_and_dialect() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         (row,) = await t.remote.get("/agents")
         assert (row["name"], row["rpcUrl"], row["dialect"]) == ("quinn", "http://quinn.example:8000/a2a", "1.0")
         assert row["skills"] == ["echo", "ponder", "ask", "fail"]
@@ -43,8 +42,7 @@ async def test_agents_are_listed_with_their_address_and_dialect() -> None:
 
 
 async def test_a_request_is_accepted_followed_and_reported() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         (cid,) = await t.remote.submit({"text": "x", "skill": "ponder", "targets": ["quinn"], "interface": "cli"})
         open_row = await t.remote.task(cid)
         assert (open_row["open"], open_row["agent"], open_row["source"]) == (True, "quinn", "cli")
@@ -61,8 +59,7 @@ async def test_a_request_is_accepted_followed_and_reported() -> None:
 async def test_open_requests_are_listed_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(current, "PAGE_MAX", 3)
     monkeypatch.setattr(current, "ROWS_A_TURN", 2)
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         ids = [(await t.remote.submit({"text": "x", "skill": "ponder", "targets": ["quinn"]}))[0] for _ in range(7)]
         first = await t.remote.get("/tasks")
         assert ([row["correlationId"] for row in first["open"]], first["openTotal"]) == (ids[:3], 7)
@@ -78,16 +75,14 @@ async def test_open_requests_are_listed_in_pages(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_the_same_request_is_accepted_once() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         await t.remote.submit({"text": "hi", "skill": "echo", "correlationId": "mine"})
         with pytest.raises(HttpRefused):
             await t.remote.submit({"text": "hi", "skill": "echo", "correlationId": "mine"})
 
 
 async def test_a_question_is_read_and_answered_once_from_another_process() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         (cid,) = await t.remote.submit({"text": "go", "skill": "ask"})
         row = await t.remote.task(cid, wait_s=60)
         assert row["state"] == "input-required"
@@ -101,8 +96,7 @@ async def test_a_question_is_read_and_answered_once_from_another_process() -> No
 
 
 async def test_events_are_followed_live_and_from_an_earlier_one() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         topics: list[str] = []
 
         async def listen() -> None:
@@ -125,8 +119,7 @@ async def test_events_are_followed_live_and_from_an_earlier_one() -> None:
 
 @pytest.mark.slow
 async def test_events_older_than_memory_come_from_the_journal() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         for n in range(600):
             t.hub.events.publish(UpdateIgnored(state=f"s{n}", via="poll", why="late"))
         await asyncio.sleep(2)
@@ -138,8 +131,7 @@ async def test_events_older_than_memory_come_from_the_journal() -> None:
 
 
 async def test_event_streams_end_when_the_hub_closes() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         heard = t.remote.events()
         waiting = asyncio.ensure_future(anext(heard))
         await asyncio.sleep(1)
@@ -203,8 +195,7 @@ ORIGINS = [("", True), (HUB, True), ("http://evil.example", False), ("null", Fal
 async def test_a_web_page_cannot_start_work_at_the_hub(
     kind: str, kind_ok: bool, origin: str, origin_ok: bool
 ) -> None:  # T-30
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         reply = await t.http(
             "POST", "/api/requests", b'{"text": "hi", "skill": "echo"}', {"content-type": kind, "origin": origin}
         )
@@ -235,8 +226,7 @@ async def test_a_web_page_cannot_start_work_at_the_hub(
     ],
 )
 async def test_a_bad_request_gets_one_clear_line(body: bytes, code: int, says: str) -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         reply = await t.http("POST", "/api/requests", body)
         assert reply.status == code
         answer = said(reply)
@@ -250,8 +240,7 @@ async def test_a_bad_request_gets_one_clear_line(body: bytes, code: int, says: s
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "code"), [(BODY_BYTES_MAX, 202), (BODY_BYTES_MAX + 1, 413)])
 async def test_a_body_larger_than_the_largest_text_is_refused(size: int, code: int) -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         body = b'{"skill": "echo", "text": "hi"}'
         assert (await t.http("POST", "/api/requests", body + b" " * (size - len(body)))).status == code
 

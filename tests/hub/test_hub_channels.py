@@ -9,7 +9,7 @@ from typing import Any
 from fleetsim.channels.channel import Channel, Destination, SinkKind
 from fleetsim.events.fleet import ConfigReloaded
 from fleetsim.testbed.runtime import MemoryPrograms
-from tests.hub.local_hub import AGENTS, KEY, LocalHub, local_hub, worker
+from tests.hub.local_hub import AGENTS, KEY, LocalHub, local_hub, ready_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV
 from tests.hub.test_ownership import told as streamed
 from tests.hub.test_ownership import waiting
@@ -68,8 +68,7 @@ async def test_a_channel_added_to_agents_yaml_works_within_five_seconds() -> Non
 
 
 async def test_an_agent_does_not_see_the_channels_for_its_requests() -> None:
-    async with local_hub(worker(), agent_keys=ENV, channels=[OPS], question_channels=("ops",)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV, channels=[OPS], question_channels=("ops",)) as t:
         cid, *_ = await waiting(t, AVA)
         topics = [event["topic"] for event in await streamed(t, AVA, 100)]
         assert f"hitl.request.{cid}" in topics

@@ -14,7 +14,7 @@ from fleetsim.client import HubClient
 from fleetsim.model.errors import AuthRefused, ConfigError, TimedOut, UnknownTarget, Unreachable
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
-from tests.hub.local_hub import FOLDER, HUB, KEY, local_hub, worker
+from tests.hub.local_hub import FOLDER, HUB, KEY, local_hub, ready_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.test_ceremony_api import SWEEP, call
 
@@ -22,8 +22,7 @@ KEYS: dict[str, Any] = {"name": "Hourly Sweep", "schedule": "0 * * * *", "skill"
 
 
 async def test_an_agent_makes_changes_pauses_fires_and_deletes_its_ceremony() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         quinn = t.agents_client(QUINN)
         row = await quinn.create_ceremony("quinn.sweep", **KEYS)
         assert (row["createdBy"], row["enabled"], row["targets"]) == ("quinn", True, ["quinn"])
@@ -40,8 +39,7 @@ async def test_an_agent_makes_changes_pauses_fires_and_deletes_its_ceremony() ->
 
 
 async def test_incident_12_an_update_without_enabled_leaves_a_ceremony_paused() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         quinn = t.agents_client(QUINN)
         await quinn.create_ceremony("q", **KEYS, enabled=False, prompt="sweep it")
         row = await quinn.update_ceremony("q", name="Renamed", enabled=None, prompt=None)
@@ -72,8 +70,7 @@ async def test_incident_12_an_update_without_enabled_leaves_a_ceremony_paused() 
     ],
 )
 async def test_an_error_is_raised_before_the_call_in_the_hubs_own_words(keys: dict[str, Any]) -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         quinn, asked = t.agents_client(QUINN), len(t.network.seen)
         given = {**KEYS, **keys}
         with pytest.raises(ConfigError) as said:
@@ -89,8 +86,7 @@ async def test_an_error_is_raised_before_the_call_in_the_hubs_own_words(keys: di
     "keys", [{"schedule": "61 * * * *"}, {"timezone": "Mars/Olympus"}, {"enabled": 1}, {"at": "x"}]
 )
 async def test_a_wrong_change_is_refused_before_the_call_in_the_hubs_own_words(keys: dict[str, Any]) -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         quinn = t.agents_client(QUINN)
         await quinn.create_ceremony("q", name="Q", skill="echo", in_="1d")
         asked = len(t.network.seen)
@@ -123,8 +119,7 @@ async def test_no_method_sends_an_invalid_id_to_the_hub(ceremony_id: str) -> Non
 
 @pytest.mark.slow
 async def test_an_agent_chats_answers_questions_and_waits_for_delegated_work() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         ava = t.agents_client(AVA)
         first = await ava.chat_with_agent("quinn", "hello", skill="echo")
         assert (first.status, first.success, first.text) == ("done", True, "you said hello")
@@ -146,8 +141,7 @@ async def test_an_agent_chats_answers_questions_and_waits_for_delegated_work() -
 
 
 async def test_a_chat_that_takes_longer_returns_pending() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         began = t.runtime.clock.monotonic()
         pending = await t.agents_client(AVA).chat_with_agent("quinn", "think", skill="ponder", wait_s=5)
         assert (pending.status, t.runtime.clock.monotonic() - began) == ("working", pytest.approx(5, abs=1))

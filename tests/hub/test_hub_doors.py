@@ -9,7 +9,7 @@ import pytest
 
 from fleetsim.events.wire import payload
 from fleetsim.model.work import OutcomeKind, SkillRequest
-from tests.hub.local_hub import local_hub, worker
+from tests.hub.local_hub import ready_hub, worker
 
 CEREMONY = 'id: tick\nname: Tick\nschedule: "0 0 1 1 *"\nskill: echo\ntargets: [quinn]\n'
 BODY = json.dumps(
@@ -22,8 +22,7 @@ BODY = json.dumps(
     "path", ["/api/ceremonies", "/api/ceremonies/tick", "/api/ceremonies/new", "/api/ceremonies/tick/runs"]
 )
 async def test_ceremonies_are_changed_only_on_their_own_paths(method: str, path: str) -> None:
-    async with local_hub(worker(), ceremony=CEREMONY) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), ceremony=CEREMONY) as t:
         before = t.hub.require_scheduler().rows()
         assert (await t.http(method, path, BODY)).status in {404, 405}
         await asyncio.sleep(10)
@@ -33,8 +32,7 @@ async def test_ceremonies_are_changed_only_on_their_own_paths(method: str, path:
 
 @pytest.mark.slow
 async def test_a_persons_answer_is_in_no_event_and_an_expired_question_may_leave_its_task() -> None:
-    async with local_hub(worker(), question_ttl_s=60.0, question_expiry="leave", poll_interval_s=5.0) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), question_ttl_s=60.0, question_expiry="leave", poll_interval_s=5.0) as t:
         for cid in ("c-1", "c-2"):
             await t.hub.submit(SkillRequest(correlation_id=cid, text="go", skill="ask", targets=("quinn",)))
         await asyncio.sleep(20)

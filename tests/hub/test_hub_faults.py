@@ -27,7 +27,7 @@ from fleetsim.request.records import Phase
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.faults import EditChunk, EditRequest, LoseRequest, Match, SlowStart
-from tests.hub.local_hub import HUB, LocalHub, local_hub, worker
+from tests.hub.local_hub import HUB, LocalHub, ready_hub, worker
 
 QUINN = "http://quinn.example:8000"
 
@@ -48,8 +48,7 @@ async def fill(t: LocalHub) -> None:
 
 
 async def test_a_full_disk_stops_acceptance_with_its_reason_and_recovers_without_a_restart() -> None:
-    async with local_hub(worker(), entries={"quinn": {"push": "off"}}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), entries={"quinn": {"push": "off"}}) as t:
         (open_cid,) = await t.remote.submit({"text": "x", "skill": "ponder"})
         await asyncio.sleep(5)
         await pages(t, 0)
@@ -73,8 +72,7 @@ async def test_a_full_disk_stops_acceptance_with_its_reason_and_recovers_without
 async def test_a_webhook_that_cannot_be_recorded_gets_503_with_retry_after_and_is_sent_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with local_hub(worker(), poll_interval_s=3_000.0, task_limit_s=36_000.0) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), poll_interval_s=3_000.0, task_limit_s=36_000.0) as t:
         (cid,) = await t.hub.submit(SkillRequest(correlation_id="c-1", text="x", skill="ponder", targets=("quinn",)))
         await asyncio.sleep(5)
         update, close = t.ledger.update, t.ledger.close
@@ -116,8 +114,7 @@ async def break_table(t: LocalHub, action: int, table: str) -> None:
 async def test_a_ledger_that_fails_for_good_is_logged_as_critical_and_no_caller_waits_forever(
     action: int, table: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with local_hub(worker(), entries={"quinn": {"push": "off"}}, poll_interval_s=5.0) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), entries={"quinn": {"push": "off"}}, poll_interval_s=5.0) as t:
         waiting = []
         for cid, skill in (("c-1", "ponder"), ("c-2", "ask"), ("c-3", "echo")):
             await t.hub.submit(SkillRequest(correlation_id=cid, text="x", skill=skill, targets=("quinn",)))
@@ -144,8 +141,7 @@ async def test_a_ledger_that_fails_for_good_is_logged_as_critical_and_no_caller_
 async def test_an_outcome_that_cannot_be_recorded_affects_no_other_and_is_left_to_the_next_start(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with local_hub(worker(), entries={"quinn": {"push": "off"}}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), entries={"quinn": {"push": "off"}}) as t:
         close = t.ledger.close
 
         async def picky(outcome: Outcome, bookings: Sequence[Booking]) -> bool:
@@ -171,8 +167,7 @@ async def test_an_outcome_that_cannot_be_recorded_affects_no_other_and_is_left_t
 
 
 async def test_work_in_flight_keeps_the_card_it_was_sent_with_and_new_work_the_new_one() -> None:
-    async with local_hub(worker(), entries={"quinn": {"push": "off", "streaming": False}}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), entries={"quinn": {"push": "off", "streaming": False}}) as t:
         await t.hub.submit(SkillRequest(correlation_id="c-1", text="x", skill="ponder", targets=("quinn",)))
         await asyncio.sleep(5)
 
@@ -189,8 +184,7 @@ async def test_work_in_flight_keeps_the_card_it_was_sent_with_and_new_work_the_n
 
 
 async def test_a_late_webhook_that_contradicts_the_outcome_is_reported_and_changes_nothing() -> None:
-    async with local_hub(worker(), entries={"quinn": {"push": "inline", "wire": "0.3", "streaming": False}}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), entries={"quinn": {"push": "inline", "wire": "0.3", "streaming": False}}) as t:
 
         def turned(body: bytes) -> bytes:
             return body.replace(b'"completed"', b'"failed"')
@@ -277,8 +271,7 @@ async def test_a_second_hub_on_the_same_state_is_refused_with_the_first_ones_pid
 @pytest.mark.slow
 async def test_queued_sends_at_a_restart_are_sent_after_it() -> None:
     """The queue of a hung agent never left: none of it ran, and all of it is sent once."""
-    async with local_hub(worker(), entries={"quinn": {"push": "off"}}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), entries={"quinn": {"push": "off"}}) as t:
         t.network.fault(SlowStart(seconds=10_000), Match(origin=QUINN, rpc_method="SendStreamingMessage"))
         asked = [SkillRequest(correlation_id=f"c-{n}", text="go", skill="echo", targets=("quinn",)) for n in range(20)]
         for request in asked:

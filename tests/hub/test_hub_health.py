@@ -12,7 +12,7 @@ from fleetsim.events.wire import payload
 from fleetsim.model.work import Answer, Decision, Outcome, SkillRequest
 from fleetsim.request.track import BUILT_IN, Rate, Rates
 from fleetsim.testbed.faults import Match, Status
-from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.hub.local_hub import LocalHub, ready_hub, worker
 
 
 async def ask(t: LocalHub, skill: str, *, agent: str = "quinn", timeout_s: float | None = None) -> Outcome:
@@ -43,8 +43,7 @@ async def reject(t: LocalHub) -> Outcome:
 
 @pytest.mark.slow
 async def test_six_rejections_by_the_operator_leave_a_sound_agent_up() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         for _ in range(5):
             await ask(t, "echo")
         ends = [await reject(t) for _ in range(6)]
@@ -64,8 +63,7 @@ async def routed(t: LocalHub) -> str:
 
 @pytest.mark.slow
 async def test_routing_selects_an_agent_that_can_be_reached() -> None:
-    async with local_hub(worker("quinn"), worker("ava")) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker("quinn"), worker("ava")) as t:
         t.network.down("http://quinn.example:8000")
         t.hub.broker.hurry("quinn")
         await asyncio.sleep(1)
@@ -79,8 +77,7 @@ async def test_routing_selects_an_agent_that_can_be_reached() -> None:
 
 @pytest.mark.slow
 async def test_routing_skips_an_agent_that_refuses_our_key_until_it_accepts_it_again() -> None:
-    async with local_hub(worker("quinn"), worker("ava"), card_refresh_s=60.0) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker("quinn"), worker("ava"), card_refresh_s=60.0) as t:
         t.network.fault(Status(status=401), Match(origin="http://quinn.example:8000", method="POST"))
         assert (await ask(t, "echo", agent="quinn")).cause == "credential_refused"
         found = row(t)
@@ -96,8 +93,7 @@ async def test_routing_skips_an_agent_that_refuses_our_key_until_it_accepts_it_a
 
 
 async def test_an_agent_whose_card_alone_answers_503_is_up_while_its_tasks_complete() -> None:
-    async with local_hub(worker("quinn"), card_refresh_s=60.0) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker("quinn"), card_refresh_s=60.0) as t:
         t.network.fault(Status(status=503), Match(origin="http://quinn.example:8000", method="GET"))
         await asyncio.sleep(200)
         assert row(t).health is HealthWord.DOWN, "nobody knows that it works"
@@ -112,8 +108,7 @@ async def test_an_agent_whose_card_alone_answers_503_is_up_while_its_tasks_compl
 
 
 async def test_routing_skips_an_agent_while_its_breaker_is_open() -> None:
-    async with local_hub(worker("quinn"), worker("ava")) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker("quinn"), worker("ava")) as t:
         t.network.fault(Status(status=503), Match(origin="http://quinn.example:8000", method="POST"))
         for _ in range(5):
             await ask(t, "echo", agent="quinn")
@@ -126,8 +121,7 @@ async def test_routing_skips_an_agent_while_its_breaker_is_open() -> None:
 
 
 async def test_without_a_healthy_agent_the_work_is_sent_and_fails_with_its_reason() -> None:
-    async with local_hub(worker("quinn"), worker("ava")) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker("quinn"), worker("ava")) as t:
         for name in ("quinn", "ava"):
             t.network.down(f"http://{name}.example:8000")
             t.hub.broker.hurry(name)
@@ -146,8 +140,7 @@ async def test_a_tasks_cost_is_the_one_that_health_adds_up() -> None:
         return "thought"
 
     rates = Rates(by_model={**BUILT_IN, "mine": Rate(input_usd=2.0, output_usd=10.0)})
-    async with local_hub(agent, rates=rates) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent, rates=rates) as t:
         thought, said = await ask(t, "think"), await ask(t, "echo")
         rows = {r["skill"]: r for r in (await t.remote.get("/tasks"))["recent"]}
         assert (rows["think"]["costUsd"], rows["think"]["costEstimated"]) == (3.0, True)
@@ -159,8 +152,7 @@ async def test_a_tasks_cost_is_the_one_that_health_adds_up() -> None:
 
 
 async def test_the_reason_and_start_of_an_agents_outage_survive_a_restart_of_the_hub() -> None:
-    async with local_hub(worker("quinn")) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker("quinn")) as t:
         t.network.down("http://quinn.example:8000")
         first = await ask(t, "echo")
         await asyncio.sleep(300)

@@ -8,7 +8,7 @@ import pytest
 
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import SkillRequest
-from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.hub.local_hub import LocalHub, local_hub, ready_hub, worker
 
 
 async def ask(t: LocalHub, skill: str) -> None:
@@ -18,8 +18,7 @@ async def ask(t: LocalHub, skill: str) -> None:
 
 
 async def test_a_window_contains_the_outcomes_that_ended_in_it_and_the_day_is_unchanged() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         await ask(t, "echo")
         await asyncio.sleep(3_600)
         await ask(t, "echo")

@@ -16,7 +16,7 @@ from fleetsim.model.limits import PARTS_BYTES_MAX, TooMuch
 from fleetsim.model.parts import content_of
 from fleetsim.model.task import DataPart, FilePart, TextPart
 from fleetsim.model.work import Outcome, SkillRequest
-from tests.hub.local_hub import LocalHub, local_hub
+from tests.hub.local_hub import LocalHub, ready_hub
 
 BYTES = bytes(range(256)) * 20
 RAW = base64.b64encode(BYTES).decode()
@@ -79,8 +79,7 @@ def content(row: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("wire", ["1.0", "0.3", "0.1"])
 async def test_a_file_and_data_are_sent_and_returned_whole(wire: str, channel: str) -> None:
     agent = filer(streaming=channel == "stream", push_notifications=channel == "push")
-    async with local_hub(agent, entries={"filer": {"wire": wire}}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent, entries={"filer": {"wire": wire}}) as t:
         outcome, row = await done(t, skill="copy", text="here", parts=[FILE_ROW, DATA_ROW], metadata={"note": "\u200c"})
         assert (outcome.success, outcome.text) == (True, "2 copied, \u200c"), outcome.reason
         assert [content(part) for part in row["parts"]] == [BYTES, DATA]
@@ -93,15 +92,13 @@ async def test_a_file_and_data_are_sent_and_returned_whole(wire: str, channel: s
 
 
 async def test_our_own_metadata_wins_over_a_callers() -> None:
-    async with local_hub(filer()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(filer()) as t:
         outcome, _ = await done(t, skill="copy", text="x", metadata={"skillHint": "point", "correlationId": "fake"})
         assert outcome.text == "0 copied"
 
 
 async def test_an_accepted_request_is_sent_whole_after_a_restart_and_its_result_stays() -> None:
-    async with local_hub(filer(), poll_interval_s=1) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(filer(), poll_interval_s=1) as t:
         t.network.down("http://filer.example:8000")
         body = {"targets": ["filer"], "skill": "copy", "parts": [FILE_ROW, DATA_ROW], "metadata": {"note": "kept"}}
         (cid,) = await t.remote.submit(body)
@@ -115,8 +112,7 @@ async def test_an_accepted_request_is_sent_whole_after_a_restart_and_its_result_
 
 
 async def test_events_and_lists_name_the_parts_without_their_content() -> None:
-    async with local_hub(filer()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(filer()) as t:
         outcome, _ = await done(t, skill="copy", text="here", parts=[FILE_ROW, DATA_ROW])
         listed = [
             {"index": 1, "kind": "file", "name": "re\u200dport.pdf", "mimeType": "application/pdf", "sizeBytes": 5120},
@@ -141,8 +137,7 @@ async def test_events_and_lists_name_the_parts_without_their_content() -> None:
 
 
 async def test_a_file_by_address_is_listed_and_not_fetched() -> None:
-    async with local_hub(filer()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(filer()) as t:
         _, row = await done(t, skill="point", text="where?")
         (part,) = row["parts"]
         assert (part["uri"], part["sizeBytes"], part.get("bytes")) == (AWAY, None, None)
@@ -150,8 +145,7 @@ async def test_a_file_by_address_is_listed_and_not_fetched() -> None:
 
 
 async def test_payloads_of_extensions_are_not_data_for_the_user() -> None:
-    async with local_hub(filer()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(filer()) as t:
         outcome, row = await done(t, skill="priced", text="how much?")
         assert (outcome.cost_usd, row["parts"], row["partsTotal"]) == (0.25, [], 0)
 
@@ -159,8 +153,7 @@ async def test_payloads_of_extensions_are_not_data_for_the_user() -> None:
 @pytest.mark.parametrize("wire", ["1.0", "0.3", "0.1"])
 @pytest.mark.parametrize("door", ["inbox", "follow-up"])
 async def test_an_answer_may_be_a_file(wire: str, door: str) -> None:
-    async with local_hub(filer(), entries={"filer": {"wire": wire}}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(filer(), entries={"filer": {"wire": wire}}) as t:
         (cid,) = await t.remote.submit({"targets": ["filer"], "skill": "ask", "text": "go"})
         row = await t.remote.task(cid, wait_s=30)
         if door == "inbox":
@@ -187,8 +180,7 @@ async def test_an_answer_may_be_a_file(wire: str, door: str) -> None:
     ],
 )
 async def test_an_invalid_part_is_refused_in_one_line(part: Any, says: str) -> None:
-    async with local_hub(filer()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(filer()) as t:
         body = {"targets": ["filer"], "text": "x", "parts": [part]}
         with pytest.raises(ConfigError, match=says):
             await t.remote.submit(body)
@@ -198,8 +190,7 @@ async def test_an_invalid_part_is_refused_in_one_line(part: Any, says: str) -> N
 
 @pytest.mark.slow
 async def test_a_message_over_a_limit_is_refused_before_it_is_accepted() -> None:
-    async with local_hub(filer()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(filer()) as t:
         raw = base64.b64encode(bytes(PARTS_BYTES_MAX + 1)).decode()
         request = SkillRequest(correlation_id="c-1", targets=("filer",), parts=(FilePart(raw=raw),))
         with pytest.raises(TooMuch, match="parts_bytes_max") as refused:

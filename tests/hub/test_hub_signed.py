@@ -17,7 +17,7 @@ from fleetsim.hub.api import build_app
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Request
 from fleetsim.runtime.webhook import sign
-from tests.hub.local_hub import HUB, KEYS, SECURE_HUB, LocalHub, local_hub, worker
+from tests.hub.local_hub import HUB, KEYS, SECURE_HUB, LocalHub, local_hub, ready_hub, worker
 
 SIGNED: dict[str, dict[str, Any]] = {"quinn": {"signed": True}}
 REFUSED = {"success": False, "error": "Invalid notification token"}
@@ -154,8 +154,7 @@ async def test_agents_that_need_not_sign_are_unaffected() -> None:
 
 
 async def test_an_unusable_signing_secret_is_refused_at_registration() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         config = {"url": HUB + "/x", "authentication": {"schemes": ["standard-webhooks"], "credentials": "whsec_short"}}
         message = {"kind": "message", "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "hi"}]}
         call = {"message": message, "configuration": {"pushNotificationConfig": config}}

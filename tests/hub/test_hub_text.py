@@ -16,7 +16,7 @@ from fleetsim.client.hub_client import HubClient
 from fleetsim.events.request import Excerpt, StreamReceived
 from fleetsim.events.wire import payload
 from fleetsim.model.limits import EXCERPT_CHARS_MAX, TEXT_CHARS_MAX, TooMuch, TooMuchText
-from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.hub.local_hub import LocalHub, ready_hub, worker
 
 HEAD, TAIL = "A\u200d\u200c\U0001f600\x01", "\x1b\u200d\U0001f3f3\ufe0f\u200d\U0001f308\x07Z"
 DIALECTS = ("1.0", "0.3", "0.1")
@@ -56,8 +56,7 @@ async def speaking(channel: str = "streamed", dialect: str = "1.0") -> AsyncIter
         return str(len(task.text))
 
     entry = {"wire": "0.1"} if dialect == "0.1" else {}
-    async with local_hub(agent, entries={"quinn": entry}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent, entries={"quinn": entry}) as t:
         yield t, AgentClient("http://quinn.example:8000/a2a", runtime=t.runtime, dialect=entry.get("wire"))
 
 
@@ -167,8 +166,7 @@ async def test_a_long_reason_is_one_line_and_the_text_is_whole() -> None:
 
 @pytest.mark.slow
 async def test_a_stream_that_lost_events_reports_their_number_to_its_reader() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         remote: HubClient = t.remote
         reader = remote.events(after=t.hub.events.last_seq)
         first = asyncio.ensure_future(anext(reader))

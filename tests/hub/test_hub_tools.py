@@ -14,7 +14,7 @@ from fleetsim.agent import Agent, SkillContext
 from fleetsim.client.hub_tools import RESULT_CHARS_MAX, anthropic_tools, openai_tools
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.parts import content_of
-from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.hub.local_hub import LocalHub, ready_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.test_chat_parts import LONG, novelist
 from tests.hub.test_hub_data_questions import FORM, clerk
@@ -59,8 +59,7 @@ def test_both_forms_describe_the_same_tools_with_valid_schemas() -> None:
 
 
 async def test_a_model_makes_lists_pauses_resumes_fires_and_deletes_a_ceremony() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         assert await said(t, "manage_cron", {"action": "list"}) == "No ceremonies registered."
         made = await said(t, "manage_cron", CREATE)
         assert made.startswith("Created. quinn.sweep: Sweep (0 * * * * UTC) asks quinn for echo; next ")
@@ -78,8 +77,7 @@ async def test_a_model_makes_lists_pauses_resumes_fires_and_deletes_a_ceremony()
 
 @pytest.mark.slow
 async def test_a_model_talks_with_an_agent_and_has_it_work() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         ava = t.agents_client(AVA)
         asked = await ava.call("chat_with_agent", {"agent": "quinn", "message": "ship", "skill": "ask"})
         assert "which branch?" in asked.text
@@ -144,8 +142,7 @@ async def test_a_model_talks_with_an_agent_and_has_it_work() -> None:
 async def test_an_invalid_call_returns_an_error_to_the_model_and_has_no_effect(
     name: str, arguments: Any, says: str
 ) -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         result = await t.agents_client(QUINN).call(name, arguments)
         assert result.is_error
         assert result.text.startswith("Error: ")
@@ -167,8 +164,7 @@ async def test_no_message_to_a_model_names_the_hubs_own_key(key: str) -> None:
         ("list_agents", {}),
         ("find_skills", {"text": "echo"}),
     ]
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         hub = t.agents_client(key)
         for name, arguments in calls:
             result = await hub.call(name, arguments)
@@ -198,8 +194,7 @@ async def whole(t: LocalHub, correlation_id: str, **which: int) -> str:
 
 
 async def test_a_model_gets_the_rest_of_a_long_answer_by_its_offset() -> None:
-    async with local_hub(novelist(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(novelist(), agent_keys=ENV) as t:
         ava = t.agents_client(AVA)
         first = await ava.call("chat_with_agent", {"agent": "novelist", "message": "a novel", "skill": "write"})
         assert (first.data["nextOffset"], first.data["textChars"]) == (RESULT_CHARS_MAX, len(LONG))
@@ -212,8 +207,7 @@ async def test_a_model_gets_the_rest_of_a_long_answer_by_its_offset() -> None:
 
 
 async def test_a_model_sends_files_and_data_and_gets_those_of_the_answer() -> None:
-    async with local_hub(filer(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(filer(), agent_keys=ENV) as t:
         ava = t.agents_client(AVA)
         table = {"kind": "file", "name": "a.csv", "mimeType": "text/csv", "text": "é,1\n" * 20_000}
         asked = {"agent": "filer", "skill": "copy", "parts": [FILE_ROW, DATA_ROW, table]}
@@ -238,8 +232,7 @@ async def test_a_model_sends_files_and_data_and_gets_those_of_the_answer() -> No
 
 
 async def test_data_too_long_for_one_result_is_listed_and_read_in_pieces() -> None:
-    async with local_hub(filer(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(filer(), agent_keys=ENV) as t:
         rows = [{"n": n} for n in range(10_000)]
         asked = {"agent": "filer", "skill": "copy", "parts": [{"kind": "data", "data": rows}]}
         told = await t.agents_client(AVA).call("chat_with_agent", asked)
@@ -249,8 +242,7 @@ async def test_data_too_long_for_one_result_is_listed_and_read_in_pieces() -> No
 
 
 async def test_a_model_gets_the_address_of_a_file_that_was_not_fetched() -> None:
-    async with local_hub(filer(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(filer(), agent_keys=ENV) as t:
         ava = t.agents_client(AVA)
         told = await ava.call("chat_with_agent", {"agent": "filer", "message": "x", "skill": "point"})
         assert told.data["parts"][0]["uri"] == "https://files.example/big.iso"
@@ -259,8 +251,7 @@ async def test_a_model_gets_the_address_of_a_file_that_was_not_fetched() -> None
 
 
 async def test_a_model_gets_a_question_with_its_schema_and_answers_in_data() -> None:
-    async with local_hub(clerk(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(clerk(), agent_keys=ENV) as t:
         ava = t.agents_client(AVA)
         asked = await ava.call("chat_with_agent", {"agent": "clerk", "message": "a refund", "skill": "form"})
         assert (asked.data["status"], asked.data["answerSchema"]) == ("input-required", FORM["schema"])
@@ -274,8 +265,7 @@ async def test_a_model_gets_a_question_with_its_schema_and_answers_in_data() -> 
 
 
 async def test_a_model_cancels_its_own_work_and_no_other() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         ava = t.agents_client(AVA)
         work = await ava.call("delegate", {"agent": "quinn", "skill": "ponder", "message": "think"})
         which = {"correlationId": work.data["correlationId"]}
@@ -287,8 +277,7 @@ async def test_a_model_cancels_its_own_work_and_no_other() -> None:
 
 
 async def test_a_failure_contains_its_reason_once_and_the_earlier_text() -> None:
-    async with local_hub(novelist(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(novelist(), agent_keys=ENV) as t:
         told = await t.agents_client(AVA).call(
             "chat_with_agent", {"agent": "novelist", "message": "x", "skill": "give_up"}
         )
@@ -303,8 +292,7 @@ async def test_the_text_of_another_agent_is_bounded_and_cannot_mislead_a_reader(
     async def shout(task: SkillContext) -> str:
         return "\x1b[2J\u202eevil\u200b" + "x" * 60_000
 
-    async with local_hub(loud, agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(loud, agent_keys=ENV) as t:
         result = await t.agents_client(AVA).call("chat_with_agent", {"agent": "loud", "message": "x"})
         assert (result.is_error, result.data["nextOffset"]) == (False, RESULT_CHARS_MAX)
         assert len(result.text) < RESULT_CHARS_MAX + 500

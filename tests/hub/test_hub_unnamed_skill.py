@@ -20,7 +20,7 @@ from fleetsim.model.extensions import HITL_MODE, HitlMode, HitlRule, read_declar
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest, skill_hint
 from fleetsim.request.records import RequestRecord
 from fleetsim.testbed.faults import Status
-from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.hub.local_hub import LocalHub, local_hub, ready_hub, worker
 from tests.hub.test_hub_card_changes import CARD, POLLED, QUINN, change_card
 from tests.ledger.ledgers import record
 
@@ -92,8 +92,7 @@ async def test_an_agent_gets_no_hint_for_a_skill_that_it_lacks(
 ) -> None:
     made = agent()
     name = made.settings.name
-    async with local_hub(made, entries={name: {"wire": dialect}}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(made, entries={name: {"wire": dialect}}) as t:
         outcome = await say(t)
         assert (outcome.success, outcome.text, outcome.reason) == (True, text, "")
         (told,) = sent(t)
@@ -104,8 +103,7 @@ async def test_an_agent_gets_no_hint_for_a_skill_that_it_lacks(
 
 
 async def test_a_request_without_a_skill_is_recorded_under_the_agents_only_skill() -> None:
-    async with local_hub(greeter(), cooldowns_s={"greet": 60.0}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(greeter(), cooldowns_s={"greet": 60.0}) as t:
         outcome = await say(t, "Ada")
         assert (outcome.skill, outcome.text) == ("greet", "Hello Ada")
         assert t.events("autonomous.outcome.user.greet")
@@ -114,8 +112,7 @@ async def test_a_request_without_a_skill_is_recorded_under_the_agents_only_skill
 
 
 async def test_a_command_in_the_text_reaches_the_only_skill() -> None:
-    async with local_hub(greeter()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(greeter()) as t:
         await t.hub.submit(SkillRequest(correlation_id="c-1", text="/greet", targets=("greeter",)))
         await asyncio.sleep(5)
         (question,) = t.hub.tracker.questions()
@@ -123,8 +120,7 @@ async def test_a_command_in_the_text_reaches_the_only_skill() -> None:
 
 
 async def test_an_only_skill_with_effects_is_hinted_only_if_it_is_named() -> None:
-    async with local_hub(deployer(effects=(Effect(domain="board", path="bugs"),))) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(deployer(effects=(Effect(domain="board", path="bugs"),))) as t:
         await say(t)
         await say(t, cid="c-2", skill="deploy")
         assert [told.get("skillHint") for told in sent(t)] == [None, "deploy"]
@@ -139,8 +135,7 @@ async def test_an_agent_with_an_unread_card_gets_no_hint() -> None:
 
 
 async def test_an_answer_and_a_follow_up_have_the_hint_of_their_task() -> None:
-    async with local_hub(talker_that_asks(), entries={"quinn": POLLED}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(talker_that_asks(), entries={"quinn": POLLED}) as t:
         await t.hub.submit(SkillRequest(correlation_id="c-1", text="go", skill="ask", targets=("quinn",)))
         await asyncio.sleep(40)
         (question,) = t.hub.tracker.questions()
@@ -165,8 +160,7 @@ def talker_that_asks() -> Agent:
 @pytest.mark.parametrize("skill", [None, "deploy"])
 async def test_after_a_restart_the_same_hint_is_sent_whatever_the_card_says_by_then(skill: str | None) -> None:
     """Recorded and not yet sent when the hub ended; meanwhile ``chat`` was added to the card."""
-    async with local_hub(deployer(), entries={"quinn": POLLED}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(deployer(), entries={"quinn": POLLED}) as t:
         t.network.down(QUINN)
         await t.hub.submit(SkillRequest(correlation_id="c-1", text="x", skill=skill, targets=("quinn",)))
         await asyncio.sleep(0.1)
@@ -229,8 +223,7 @@ async def test_unnamed_work_of_an_agent_with_a_veto_can_be_vetoed() -> None:
         await asyncio.sleep(600)
         return "too late"
 
-    async with local_hub(agent, entries={"quinn": POLLED}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent, entries={"quinn": POLLED}) as t:
         await t.hub.submit(SkillRequest(correlation_id="c-1", text="x", targets=("quinn",)))
         await asyncio.sleep(5)
         assert [veto.correlation_id for veto in t.hub.hitl.vetoes()] == ["c-1"]
@@ -251,8 +244,7 @@ async def test_effects_of_unnamed_work_are_drift_only_if_no_skill_declares_them(
     async def plan(task: SkillContext) -> str:
         return "planned"
 
-    async with local_hub(agent) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent) as t:
         assert (await say(t)).success
         (told,) = t.events("world.state.delta")
         assert payload(told)["drift"] == ["seen but not declared: mail/sent"]

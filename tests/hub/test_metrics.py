@@ -31,7 +31,7 @@ from fleetsim.model.errors import FleetsimError
 from fleetsim.runtime.ports import Reply, Request, Runtime
 from fleetsim.runtime.real import running_runtime
 from tests.caller.fleet import FixedFleet
-from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.hub.local_hub import LocalHub, local_hub, ready_hub, worker
 from tests.ledger import ledgers
 
 Figures = dict[str, float]
@@ -169,8 +169,7 @@ async def test_polls_calls_and_webhooks_are_counted_like_on_the_network() -> Non
 
 
 async def test_a_failed_call_is_counted_with_its_blame() -> None:
-    async with local_hub(worker(), retry_waits_s=()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), retry_waits_s=()) as t:
         t.network.down("http://quinn.example:8000")
         assert await ended(t, "hi", "echo") == "undeliverable"
         now = await scraped(t)
@@ -179,8 +178,7 @@ async def test_a_failed_call_is_counted_with_its_blame() -> None:
 
 
 async def test_refused_requests_are_counted_by_reason() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         for target, skill in (("nobody", "echo"), ("quinn", "sing")):
             with pytest.raises(FleetsimError):
                 await t.remote.submit({"text": "hi", "skill": skill, "targets": [target]})
@@ -276,8 +274,7 @@ async def test_the_reference_names_exactly_the_scraped_metrics() -> None:
 
 
 async def test_the_memory_of_ended_a2a_tasks_is_reported_until_they_are_forgotten() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         message = {
             "kind": "message",
             "messageId": "m",

@@ -11,7 +11,7 @@ from fleetsim.channels.channel import Channel, Destination, SinkKind
 from fleetsim.events.fleet import CeremonyCompleted, NoticeFailed
 from fleetsim.ledger import RunStatus
 from fleetsim.testbed.runtime import VirtualClock
-from tests.hub.local_hub import FOLDER, LocalHub, local_hub, worker
+from tests.hub.local_hub import FOLDER, LocalHub, local_hub, ready_hub, worker
 from tests.hub.test_hub_channels import told
 
 DIGEST = "1469080556720623699"
@@ -53,8 +53,7 @@ async def test_the_channel_gets_name_skill_agent_outcome_and_text() -> None:
 
 async def test_a_missed_slot_causes_a_notice() -> None:
     text = ceremony(more="catchUp: none\n")
-    async with local_hub(worker(), ceremony=text, channels=[CHANNEL]) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), ceremony=text, channels=[CHANNEL]) as t:
         assert isinstance(t.runtime.clock, VirtualClock)
         t.runtime.clock.jump(2 * 86_400)
         await asyncio.sleep(120)
@@ -94,8 +93,7 @@ async def test_a_failing_sink_leaves_run_and_task_unchanged() -> None:
 
 @pytest.mark.slow
 async def test_a_run_that_ends_after_a_restart_causes_a_notice_with_its_text() -> None:
-    async with local_hub(worker(), ceremony=ceremony("ponder", more="timeoutMs: 900000\n"), channels=[CHANNEL]) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), ceremony=ceremony("ponder", more="timeoutMs: 900000\n"), channels=[CHANNEL]) as t:
         assert isinstance(t.hub.scheduler, Scheduler)
         await t.hub.scheduler.run_now("quinn.daily-digest")
         await asyncio.sleep(60)
@@ -107,8 +105,7 @@ async def test_a_run_that_ends_after_a_restart_causes_a_notice_with_its_text() -
 
 
 async def test_a_ceremony_deleted_during_its_run_reports_to_the_channel_of_its_start() -> None:
-    async with local_hub(worker(), ceremony=ceremony("ponder", more="timeoutMs: 900000\n"), channels=[CHANNEL]) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), ceremony=ceremony("ponder", more="timeoutMs: 900000\n"), channels=[CHANNEL]) as t:
         assert isinstance(t.hub.scheduler, Scheduler)
         await t.hub.scheduler.run_now("quinn.daily-digest")
         await t.files.remove(FOLDER / "a.yaml")

@@ -13,7 +13,7 @@ from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.sse import read_events
-from tests.hub.local_hub import HUB, KEY, LocalHub, local_hub, worker
+from tests.hub.local_hub import HUB, KEY, LocalHub, ready_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 
 
@@ -37,8 +37,7 @@ async def get(t: LocalHub, key: str, path: str) -> tuple[int, dict[str, Any]]:
 
 
 async def test_the_key_decides_the_requester_and_the_body_does_not() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         cid = await made(t, AVA, skill="echo", systemActor="operator", interface="cli", dispatcherAgent="quinn")
         record = await t.ledger.request(cid)
         assert record is not None
@@ -52,8 +51,7 @@ async def test_the_key_decides_the_requester_and_the_body_does_not() -> None:
 @pytest.mark.parametrize("state", ["open", "ended"])
 @pytest.mark.parametrize("wait", ["", "?wait=1"])
 async def test_a_request_is_visible_to_its_owner_and_the_hubs_owner(state: str, wait: str) -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         cid = await made(t, AVA, skill="ponder" if state == "open" else "echo")
         await asyncio.sleep(3)
         path = f"/api/tasks/{cid}{wait}"
@@ -64,8 +62,7 @@ async def test_a_request_is_visible_to_its_owner_and_the_hubs_owner(state: str, 
 
 
 async def test_only_its_owner_cancels_a_request() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         cid = await made(t, AVA, skill="ponder")
         assert (await t.http("POST", f"/api/tasks/{cid}/cancel", b"{}", key=QUINN)).status == 404
         await asyncio.sleep(2)
@@ -91,8 +88,7 @@ async def waiting(t: LocalHub, key: str) -> tuple[str, str, str]:
 
 @pytest.mark.parametrize("key", [KEY, QUINN], ids=["of the owner", "of another agent"])
 async def test_a_question_of_another_owners_request_cannot_be_answered(key: str) -> None:  # T-40
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         cid, task_id, _ = await waiting(t, key)
         assert (await ask(t, AVA, taskId=task_id))[0] == 404
         track = t.hub.tracker.track(cid)
@@ -102,8 +98,7 @@ async def test_a_question_of_another_owners_request_cannot_be_answered(key: str)
 
 @pytest.mark.parametrize("state", ["open", "ended"])
 async def test_a_conversation_is_continued_only_by_its_owner(state: str) -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         cid = await made(t, AVA, skill="ponder" if state == "open" else "echo", conversation=True)
         await asyncio.sleep(3)
         row = (await get(t, AVA, f"/api/tasks/{cid}"))[1]["data"]
@@ -116,8 +111,7 @@ async def test_a_conversation_is_continued_only_by_its_owner(state: str) -> None
 
 
 async def test_a_task_without_an_owner_cannot_be_continued_by_an_agent() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         assert (await ask(t, AVA, taskId="t-1"))[0] == 404
         assert (await ask(t, AVA, skill="echo", contextId="c-1"))[0] == 404
         assert (await ask(t, KEY, skill="echo", contextId="c-1"))[0] == 202
@@ -148,8 +142,7 @@ async def told(t: LocalHub, key: str, count: int, query: str = "?after=0") -> li
 
 @pytest.mark.parametrize("when", ["live", "from memory", "from the journal"])
 async def test_an_agent_gets_events_of_its_own_requests_only(when: str) -> None:
-    async with local_hub(worker(), agent_keys=ENV, ceremony=None) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV, ceremony=None) as t:
         listening = asyncio.ensure_future(told(t, AVA, 1_000, "")) if when == "live" else None
         await asyncio.sleep(1)
         mine, theirs, owners = await made(t, AVA, skill="echo"), await made(t, QUINN, skill="echo"), "c-admin"

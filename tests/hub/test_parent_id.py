@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from fleetsim.agent import Agent
 from fleetsim.agent.skills import SkillContext
 from fleetsim.model.errors import FleetsimError
-from tests.hub.local_hub import local_hub
+from tests.hub.local_hub import ready_hub
 
 
 def teller() -> Agent:
@@ -25,8 +24,7 @@ def teller() -> Agent:
 
 @pytest.mark.parametrize("wire", ["1.0", "0.3", "0.1"])
 async def test_a_parent_id_given_over_the_api_reaches_the_agent(wire: str) -> None:
-    async with local_hub(teller(), entries={"teller": {"wire": wire}}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(teller(), entries={"teller": {"wire": wire}}) as t:
         (cid,) = await t.remote.submit({"targets": ["teller"], "text": "x", "parentId": "span-1"})
         outcome = await t.hub.tracker.wait(cid)
         assert (outcome.text, outcome.parent_id) == ("span-1", "span-1")
@@ -41,16 +39,14 @@ async def test_a_parent_id_given_over_the_api_reaches_the_agent(wire: str) -> No
 
 
 async def test_a_parent_id_that_is_not_a_header_value_is_refused() -> None:
-    async with local_hub(teller()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(teller()) as t:
         with pytest.raises(FleetsimError, match="parentId"):
             await t.remote.submit({"targets": ["teller"], "text": "x", "parentId": "a\r\nX-Evil: 1"})
 
 
 async def test_only_0_3_writes_the_context_beside_the_message_too() -> None:
     for wire, beside in (("0.3", True), ("1.0", False), ("0.1", False)):
-        async with local_hub(teller(), entries={"teller": {"wire": wire}}) as t:
-            await asyncio.sleep(1)
+        async with ready_hub(teller(), entries={"teller": {"wire": wire}}) as t:
             (cid,) = await t.remote.submit({"targets": ["teller"], "text": "x"})
             await t.hub.tracker.wait(cid)
             sent = [

@@ -15,7 +15,7 @@ from fleetsim.hub.api import Api
 from fleetsim.hub.endpoints import ENDPOINTS, Endpoint, Who, endpoints_at
 from fleetsim.hub.http import ApiGuard
 from fleetsim.runtime.ports import Request as Outgoing
-from tests.hub.local_hub import HUB, KEY, LocalHub, local_hub, worker
+from tests.hub.local_hub import HUB, KEY, LocalHub, local_hub, ready_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 from tests.hub.test_people import OLGA, PEOPLE_ENV, PEOPLE_YAML, ROLES
 
@@ -95,8 +95,7 @@ def test_a_person_changes_nothing_with_a_get_and_each_change_has_a_name_in_the_a
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=of)
 async def test_each_key_opens_exactly_the_endpoints_of_its_rows(endpoint: Endpoint) -> None:
-    async with local_hub(worker(), agent_keys=ENV | PEOPLE_ENV, people=PEOPLE_YAML) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV | PEOPLE_ENV, people=PEOPLE_YAML) as t:
         for key in ("", "wrong", QUINN + "x", OLGA + "x", QUINN, AVA, *ROLES, KEY):
             before = t.hub.events.last_seq
             status, said = await asked(t, endpoint, key)

@@ -19,7 +19,7 @@ from fleetsim.model.errors import AuthRefused, Blame
 from fleetsim.model.work import Cause, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Request as Sent
 from fleetsim.testbed.faults import EditChunk, Match, Status
-from tests.hub.local_hub import LocalHub, local_hub
+from tests.hub.local_hub import LocalHub, ready_hub
 
 QUINN = "http://quinn.example:8000"
 
@@ -68,8 +68,7 @@ async def test_a_refused_webhook_is_left_out_and_the_work_done_once(
     status: int, said: dict[str, Any], dialect: str, streaming: bool
 ) -> None:
     ran: list[str] = []
-    async with local_hub(worker(ran, dialects=(dialect,), streaming=streaming), poll_interval_s=5.0) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(ran, dialects=(dialect,), streaming=streaming), poll_interval_s=5.0) as t:
         fault = Status(status=status, body=json.dumps(said).encode())
         t.network.fault(fault, Match(origin=QUINN, where=with_webhook))
         for cid in ("c-1", "c-2"):
@@ -83,8 +82,7 @@ async def test_a_refused_webhook_is_left_out_and_the_work_done_once(
 
 async def test_five_refused_webhooks_at_once_are_one_warning() -> None:
     ran: list[str] = []
-    async with local_hub(worker(ran), poll_interval_s=5.0) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(ran), poll_interval_s=5.0) as t:
         t.network.fault(
             Status(status=200, body=json.dumps(error(-32602, "no")).encode()), Match(origin=QUINN, where=with_webhook)
         )
@@ -100,8 +98,7 @@ async def test_a_status_without_a_word_about_webhooks_or_with_possible_work_is_n
     status: int,
 ) -> None:
     ran: list[str] = []
-    async with local_hub(worker(ran), poll_interval_s=5.0, retry_waits_s=(1.0,)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(ran), poll_interval_s=5.0, retry_waits_s=(1.0,)) as t:
         said = b'{"error": "no webhook today"}' if status >= 429 else b'{"error": "too long"}'
         t.network.fault(Status(status=status, body=said), Match(origin=QUINN, where=with_webhook))
         await ask(t, "c-1")
@@ -111,8 +108,7 @@ async def test_a_status_without_a_word_about_webhooks_or_with_possible_work_is_n
 
 async def test_a_refusal_is_remembered_over_another_read_of_the_card_and_not_over_a_changed_card() -> None:
     ran: list[str] = []
-    async with local_hub(worker(ran), poll_interval_s=5.0) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(ran), poll_interval_s=5.0) as t:
         fault = t.network.fault(
             Status(status=200, body=json.dumps(error(-32003, "no")).encode()), Match(origin=QUINN, where=with_webhook)
         )
@@ -139,8 +135,7 @@ async def test_the_first_command_that_every_profile_prints_works_through_the_hub
     text = shlex.split(first_command(profile, "http://127.0.0.1:9000"))[-1]
     agent = profile_agent(profile)
     legacy = agent.settings.dialects == ("0.1",)
-    async with local_hub(agent, entries={profile: {"wire": "0.1"} if legacy else {}}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent, entries={profile: {"wire": "0.1"} if legacy else {}}) as t:
         await t.hub.submit(SkillRequest(correlation_id="c-1", text=text, targets=(profile,)))
         await asyncio.sleep(90)
         outcome = await t.ledger.outcome("c-1")
@@ -167,8 +162,7 @@ async def test_a_401_without_a_configured_credential_is_reported_as_such_at_ever
         monkeypatch.setenv("QUINN_KEY", key)
         entry["auth"] = AuthEntry(scheme="apiKey", credentials_env="QUINN_KEY")
     agent = worker(ran, dialects=(dialect,), api_key="right")
-    async with local_hub(agent, entries={"quinn": entry}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent, entries={"quinn": entry}) as t:
         with pytest.raises(AuthRefused) as by_url:
             await AgentClient(QUINN, runtime=t.runtime, dialect=dialect).send_task("hi")
         assert by_url.value.why.startswith("wants a credential and none is configured")

@@ -17,7 +17,7 @@ from fleetsim.ledger.sqlite.storage import InlineStorage
 from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.testbed.faults import Match, Status
-from tests.hub.local_hub import AGENTS, HUB, LocalHub, local_hub, worker
+from tests.hub.local_hub import AGENTS, HUB, LocalHub, local_hub, ready_hub, worker
 from tests.hub.test_hub_card_changes import posts
 from tests.ledger.ledgers import opener
 
@@ -60,8 +60,7 @@ def said(t: LocalHub, topic: str) -> list[dict[str, Any]]:
 
 
 async def test_an_added_agent_accepts_work_within_five_seconds() -> None:
-    async with local_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN)) as t:
         with pytest.raises(UnknownTarget):
             await start(t, "c-0", "ava", "echo")
         await edit(t, fleet(QUINN, AVA))
@@ -74,8 +73,7 @@ async def test_an_added_agent_accepts_work_within_five_seconds() -> None:
 
 
 async def test_a_removed_agent_gets_no_new_work_and_its_open_work_is_followed_to_its_end() -> None:
-    async with local_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA)) as t:
         there = "http://quinn.example:8000/a2a"
         await start(t, "c-1")
         await edit(t, fleet(AVA))
@@ -92,8 +90,7 @@ async def test_a_removed_agent_gets_no_new_work_and_its_open_work_is_followed_to
 
 
 async def test_a_question_of_a_removed_agent_can_still_be_answered() -> None:
-    async with local_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA)) as t:
         await start(t, "c-1", skill="ask")
         await asyncio.sleep(40)
         (question,) = t.hub.tracker.questions()
@@ -103,8 +100,7 @@ async def test_a_question_of_a_removed_agent_can_still_be_answered() -> None:
 
 
 async def test_a_paused_agent_gets_no_new_work_and_continues_its_open_work() -> None:
-    async with local_hub(polled(), agents_yaml=fleet(QUINN)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(polled(), agents_yaml=fleet(QUINN)) as t:
         await start(t, "c-1")
         await edit(t, fleet(entry("quinn", "enabled: false")))
         with pytest.raises(UnknownTarget):
@@ -122,8 +118,7 @@ async def test_a_paused_agent_gets_no_new_work_and_continues_its_open_work() -> 
 
 
 async def test_a_changed_agent_keeps_its_card_and_an_unchanged_one_is_not_touched() -> None:
-    async with local_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA)) as t:
         ava = t.hub.broker.client("ava")
         before = len(t.network.seen)
         t.files.put(AGENTS, fleet(entry("quinn", "skills: [dance]"), AVA))
@@ -153,8 +148,7 @@ async def test_a_changed_agent_keeps_its_card_and_an_unchanged_one_is_not_touche
 async def test_a_broken_empty_or_missing_file_keeps_the_last_good_version_and_is_reported_once(
     text: str | None, why: str
 ) -> None:
-    async with local_hub(polled(), agents_yaml=fleet(QUINN)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(polled(), agents_yaml=fleet(QUINN)) as t:
         if text is None:
             await t.files.remove(AGENTS)
         else:
@@ -173,8 +167,7 @@ async def test_a_broken_empty_or_missing_file_keeps_the_last_good_version_and_is
 
 
 async def test_the_owner_of_a_hub_reads_the_reason_for_which_agents_yaml_is_not_in_effect() -> None:
-    async with local_hub(polled(), agents_yaml=fleet(QUINN), agent_keys={"WORKSTACEAN_API_KEY_QUINN": "q" * 32}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(polled(), agents_yaml=fleet(QUINN), agent_keys={"WORKSTACEAN_API_KEY_QUINN": "q" * 32}) as t:
         assert (await t.remote.get("/whoami"))["rejected"] == []
         await edit(t, "agents: []\n")
         (problem,) = (await t.remote.get("/whoami"))["rejected"]
@@ -227,8 +220,7 @@ async def test_an_address_changed_during_open_work_sends_no_key_of_one_place_to_
 ) -> None:
     monkeypatch.setenv("OLD_KEY", "canary-old")
     monkeypatch.setenv("NEW_KEY", "canary-new")
-    async with local_hub(polled(), polled("moved"), agents_yaml=fleet(entry("quinn", "apiKeyEnv: OLD_KEY"))) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(polled(), polled("moved"), agents_yaml=fleet(entry("quinn", "apiKeyEnv: OLD_KEY"))) as t:
         await start(t, "c-1")
         assert {key for *_, key, _ in posts(t)} == {"canary-old"}
         before = len(t.network.seen)
@@ -244,8 +236,7 @@ async def test_an_address_changed_during_open_work_sends_no_key_of_one_place_to_
 
 async def test_work_at_a_former_place_that_asks_for_a_key_ends_with_that_reason_and_no_other_key_is_blamed() -> None:
     locked = Match(origin="http://quinn.example:8000", rpc_method="GetTask")
-    async with local_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA)) as t:
         await start(t, "c-1")
         await edit(t, fleet(entry("quinn", host="ava"), AVA))
         t.network.fault(Status(status=401), locked)
@@ -261,8 +252,7 @@ async def test_work_at_a_former_place_that_asks_for_a_key_ends_with_that_reason_
 
 
 async def test_a_dead_former_place_opens_no_breaker_at_the_new_one() -> None:
-    async with local_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA, poll_interval_s=1)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA, poll_interval_s=1)) as t:
         await start(t, "c-1")
         await edit(t, fleet(entry("quinn", host="ava"), AVA, poll_interval_s=1))
         t.network.down("http://quinn.example:8000")
@@ -273,8 +263,7 @@ async def test_a_dead_former_place_opens_no_breaker_at_the_new_one() -> None:
 
 
 async def test_a_missing_key_after_a_change_disables_its_agent_and_ends_the_work_that_needs_it() -> None:
-    async with local_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA)) as t:
         await start(t, "c-1")
         await edit(t, fleet(entry("quinn", "apiKeyEnv: NO_SUCH_KEY"), AVA))
         assert names(t.hub) == ["ava"]
@@ -303,8 +292,7 @@ async def test_a_missing_key_after_a_change_disables_its_agent_and_ends_the_work
     ids=["gone", "without its key"],
 )
 async def test_after_a_restart_work_that_no_agent_can_continue_ends_with_that_reason(after: str, why: str) -> None:
-    async with local_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(polled(), polled("ava"), agents_yaml=fleet(QUINN, AVA)) as t:
         await start(t, "c-1")
         await start(t, "c-2", skill="ask")
         t.network.down("http://quinn.example:8000")
@@ -325,8 +313,7 @@ async def test_after_a_restart_work_that_no_agent_can_continue_ends_with_that_re
 
 
 async def test_changed_settings_take_effect_or_are_reported_as_waiting_for_a_restart() -> None:
-    async with local_hub(polled(), agents_yaml=fleet(QUINN)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(polled(), agents_yaml=fleet(QUINN)) as t:
         await edit(
             t,
             fleet(QUINN, poll_interval_s=7, cooldowns_s="{echo: 60}", skill_limits_s="{ponder: 20}", calls_max=3),
@@ -344,8 +331,7 @@ async def test_changed_settings_take_effect_or_are_reported_as_waiting_for_a_res
 
 
 async def test_webhooks_arrive_under_a_new_base_url() -> None:
-    async with local_hub(polled(), agents_yaml=fleet(entry("quinn").replace("push: 'off', ", ""))) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(polled(), agents_yaml=fleet(entry("quinn").replace("push: 'off', ", ""))) as t:
         other = "http://other.example:8080"
         t.network.addresses["other.example"] = ("93.184.216.34",)
         await edit(t, t.files.take(AGENTS).decode().replace(HUB, other))
@@ -356,8 +342,7 @@ async def test_webhooks_arrive_under_a_new_base_url() -> None:
 @pytest.mark.slow
 async def test_a_thousand_agents_are_loaded_and_reported() -> None:
     many = [f"name: a{n}, url: 'http://a{n}.example:8000/a2a', enabled: false" for n in range(999)]
-    async with local_hub(polled(), agents_yaml=fleet(QUINN)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(polled(), agents_yaml=fleet(QUINN)) as t:
         await edit(t, fleet(QUINN, *many))
         (told,) = said(t, "config.reloaded")
         assert (len(told["agents"]), len(told["added"])) == (1000, 999)

@@ -15,7 +15,7 @@ from fleetsim.fleet.settings import RetryPolicy, SkillEntry
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
 from fleetsim.testbed.faults import LoseReply, Match, Status
-from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.hub.local_hub import LocalHub, ready_hub, worker
 
 AT_QUINN = "http://quinn.example:8000"
 
@@ -36,8 +36,7 @@ def sends(t: LocalHub) -> int:
 
 async def test_a_send_that_nobody_accepted_is_repeated_after_the_pauses_of_its_skill_over_restarts() -> None:
     policy = RetryPolicy(attempts=2, waits=(600.0, 3_600.0))
-    async with local_hub(worker(), entries=skill(retry=policy), task_limit_s=60.0) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), entries=skill(retry=policy), task_limit_s=60.0) as t:
         t.network.down(AT_QUINN)
         await submit(t)
         await asyncio.sleep(900)
@@ -56,8 +55,7 @@ async def test_a_send_that_nobody_accepted_is_repeated_after_the_pauses_of_its_s
 
 async def test_after_its_attempts_the_request_ends_and_a_callers_own_limit_holds() -> None:
     policy = RetryPolicy(attempts=2, waits=(100.0,))
-    async with local_hub(worker(), entries=skill(retry=policy)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), entries=skill(retry=policy)) as t:
         t.network.down(AT_QUINN)
         await submit(t)
         await submit(t, "short", timeout_s=30.0)
@@ -68,8 +66,7 @@ async def test_after_its_attempts_the_request_ends_and_a_callers_own_limit_holds
 
 
 async def test_another_agent_gets_what_this_one_did_not_accept_and_the_outcome_names_both() -> None:
-    async with local_hub(worker(), worker("clerk"), entries=skill(fallback=("clerk",))) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), worker("clerk"), entries=skill(fallback=("clerk",))) as t:
         t.network.down(AT_QUINN)
         await submit(t)
         outcome = await t.hub.tracker.wait("c-1")
@@ -85,8 +82,7 @@ async def test_another_agent_gets_what_this_one_did_not_accept_and_the_outcome_n
 
 
 async def test_a_request_that_fell_back_asks_and_is_answered_after_a_restart() -> None:
-    async with local_hub(worker(), worker("clerk"), entries=skill("ask", fallback=("clerk",))) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), worker("clerk"), entries=skill("ask", fallback=("clerk",))) as t:
         t.network.down(AT_QUINN)
         await submit(t, skill="ask")
         await asyncio.sleep(60)
@@ -117,8 +113,7 @@ async def _fails(_: LocalHub) -> None:
 async def test_what_may_have_run_or_is_wrong_itself_goes_to_no_other_agent(
     trouble: Callable[[LocalHub], Awaitable[None]], named: str, kind: str
 ) -> None:
-    async with local_hub(worker(), worker("clerk"), entries=skill(named, fallback=("clerk",))) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), worker("clerk"), entries=skill(named, fallback=("clerk",))) as t:
         await trouble(t)
         await submit(t, skill=named)
         outcome = await t.hub.tracker.wait("c-1")
@@ -129,16 +124,14 @@ async def test_what_may_have_run_or_is_wrong_itself_goes_to_no_other_agent(
 async def test_a_conversation_goes_to_no_other_agent_and_no_work_back_to_the_one_that_gave_it_away(
     more: dict[str, str],
 ) -> None:
-    async with local_hub(worker(), worker("clerk"), entries=skill(fallback=("clerk",))) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), worker("clerk"), entries=skill(fallback=("clerk",))) as t:
         t.network.down(AT_QUINN)
         await submit(t, **more)
         assert (await t.hub.tracker.wait("c-1")).agent == "quinn"
 
 
 async def test_a_refused_key_is_noted_for_the_agent_that_refused_it() -> None:
-    async with local_hub(worker(), worker("clerk"), entries=skill(fallback=("clerk",))) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), worker("clerk"), entries=skill(fallback=("clerk",))) as t:
         t.network.fault(Status(status=401), Match(origin=AT_QUINN, method="POST"))
         await submit(t)
         assert (await t.hub.tracker.wait("c-1")).agent == "clerk"
@@ -166,8 +159,7 @@ async def chain(t: LocalHub) -> list[Outcome]:
 async def test_declared_work_that_failed_is_a_new_request_of_its_chain_over_restarts(failures: int, times: int) -> None:
     agent, calls = fails_at_first(failures)
     policy = RetryPolicy(attempts=2, on=("failed",), waits=(300.0,))
-    async with local_hub(agent, entries=skill(retry=policy, idempotent=True)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent, entries=skill(retry=policy, idempotent=True)) as t:
         await submit(t)
         assert (await t.hub.tracker.wait("c-1")).kind == "failed"
         await asyncio.sleep(200)
@@ -185,8 +177,7 @@ async def test_declared_work_that_failed_is_a_new_request_of_its_chain_over_rest
 async def test_a_retry_that_is_too_late_or_that_a_person_sent_is_not_sent() -> None:
     agent, calls = fails_at_first(9)
     policy = RetryPolicy(attempts=1, on=("failed",), waits=(60.0,))
-    async with local_hub(agent, entries=skill(retry=policy, idempotent=True)) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent, entries=skill(retry=policy, idempotent=True)) as t:
         await submit(t)
         await t.hub.tracker.wait("c-1")
         await t.remote.retry("c-1")
@@ -202,8 +193,7 @@ async def test_a_retry_that_is_too_late_or_that_a_person_sent_is_not_sent() -> N
 async def test_a_retry_that_is_refused_for_now_is_sent_later_and_the_hub_works_on() -> None:
     agent, calls = fails_at_first(1)
     policy = RetryPolicy(attempts=1, on=("failed",), waits=(60.0,))
-    async with local_hub(agent, entries=skill(retry=policy, idempotent=True), cooldowns_s={"echo": 1_200.0}) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent, entries=skill(retry=policy, idempotent=True), cooldowns_s={"echo": 1_200.0}) as t:
         await submit(t)
         await t.hub.tracker.wait("c-1")
         await asyncio.sleep(1_000)

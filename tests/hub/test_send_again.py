@@ -21,7 +21,7 @@ from fleetsim.fleet.settings import SkillEntry
 from fleetsim.model.errors import FleetsimError, MayHaveRun, UnknownTarget
 from fleetsim.model.work import SkillRequest
 from fleetsim.testbed.faults import LoseReply, Match
-from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.hub.local_hub import LocalHub, ready_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 
 AT_QUINN = "http://quinn.example:8000"
@@ -34,8 +34,7 @@ async def ended(t: LocalHub, cid: str, **keys: object) -> str:
 
 
 async def test_what_reached_nobody_is_sent_again_and_names_the_old_request() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         t.network.down(AT_QUINN)
         assert await ended(t, "c-1") == "undeliverable"
         t.network.up(AT_QUINN)
@@ -54,8 +53,7 @@ async def test_what_reached_nobody_is_sent_again_and_names_the_old_request() -> 
 async def test_work_that_may_have_run_needs_a_confirmation_or_a_declaration() -> None:
     declared = {"quinn": {"skills": (SkillEntry(name="fail", idempotent=True),)}}
     for entries, needed in ((None, True), (declared, False)):
-        async with local_hub(worker(), entries=entries) as t:
-            await asyncio.sleep(1)
+        async with ready_hub(worker(), entries=entries) as t:
             assert await ended(t, "c-1", skill="fail") == "failed"
             if needed:
                 before = len(t.events("agent.skill.request"))
@@ -77,8 +75,7 @@ async def test_a_declaration_on_the_card_spares_the_confirmation() -> None:
     async def other(task: SkillContext) -> str:
         raise SkillFailed("the disk is full")
 
-    async with local_hub(agent) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent) as t:
         for cid in ("fail", "other"):
             assert await ended(t, cid, skill=cid) == "failed"
         assert await t.remote.retry("fail")
@@ -89,8 +86,7 @@ async def test_a_declaration_on_the_card_spares_the_confirmation() -> None:
 @asynccontextmanager
 async def lost() -> AsyncIterator[tuple[LocalHub, str]]:
     """A hub, and a request whose reply was lost: it ended as unknown, and the agent did the work."""
-    async with local_hub(worker(), entries={"quinn": {"push": "off"}}, agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), entries={"quinn": {"push": "off"}}, agent_keys=ENV) as t:
         trouble = t.network.fault(LoseReply(), Match(origin=AT_QUINN, method="POST"))
         work = await t.agents_client(AVA).call("delegate", {"agent": "quinn", "skill": "echo", "message": "hi"})
         cid = work.data["correlationId"]
@@ -155,8 +151,7 @@ async def test_a_model_cannot_send_an_unknown_outcome_again() -> None:
 
 
 async def test_a_request_is_sent_again_once_and_then_the_newest_of_the_chain() -> None:
-    async with local_hub(worker(), task_limit_s=60.0) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), task_limit_s=60.0) as t:
         t.network.down(AT_QUINN)
         assert await ended(t, "c-1", skill="ponder") == "undeliverable"
         t.network.up(AT_QUINN)
@@ -171,8 +166,7 @@ async def test_a_request_is_sent_again_once_and_then_the_newest_of_the_chain() -
 
 
 async def test_a_retry_that_failed_may_be_sent_again() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         assert await ended(t, "c-1", skill="fail") == "failed"
         first = await t.remote.retry("c-1", may_repeat=True)
         await t.hub.tracker.wait(first)
@@ -181,8 +175,7 @@ async def test_a_retry_that_failed_may_be_sent_again() -> None:
 
 
 async def test_open_successful_missing_and_emptied_requests_are_not_sent_again() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         assert await ended(t, "done") == "completed"
         await t.hub.submit(SkillRequest(correlation_id="open", text="hi", skill="ponder", targets=("quinn",)))
         t.network.down(AT_QUINN)
@@ -195,8 +188,7 @@ async def test_open_successful_missing_and_emptied_requests_are_not_sent_again()
 
 
 async def test_a_model_sends_its_own_work_again_and_no_other() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         t.network.down(AT_QUINN)
         ava = t.agents_client(AVA)
         work = await ava.call("delegate", {"agent": "quinn", "skill": "echo", "message": "hi"})
@@ -212,8 +204,7 @@ async def test_a_model_sends_its_own_work_again_and_no_other() -> None:
 
 async def test_a_preview_counts_what_may_go_what_needs_a_confirmation_and_what_may_not() -> None:
     declared = {"quinn": {"skills": (SkillEntry(name="fail", idempotent=True), SkillEntry(name="echo"))}}
-    async with local_hub(worker(), worker("clerk"), entries=declared) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), worker("clerk"), entries=declared) as t:
         t.network.down(AT_QUINN)
         for number in range(3):
             assert await ended(t, f"c-{number}") == "undeliverable"
@@ -240,8 +231,7 @@ async def test_a_preview_counts_what_may_go_what_needs_a_confirmation_and_what_m
 
 
 async def test_many_are_sent_at_a_rate_and_refusals_do_not_stop_the_others() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         t.network.down(AT_QUINN)
         for number in range(4):
             await ended(t, f"c-{number}")
@@ -261,8 +251,7 @@ async def test_many_are_sent_at_a_rate_and_refusals_do_not_stop_the_others() -> 
 
 
 async def test_one_who_stops_the_sending_has_sent_what_was_sent() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         t.network.down(AT_QUINN)
         for number in range(3):
             await ended(t, f"c-{number}")

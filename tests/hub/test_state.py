@@ -14,7 +14,7 @@ from fleetsim.events.wire import from_wire
 from fleetsim.hub import api, current
 from fleetsim.hub.current import CurrentState
 from fleetsim.model.work import SkillRequest
-from tests.hub.local_hub import LocalHub, local_hub, worker
+from tests.hub.local_hub import LocalHub, local_hub, ready_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 
 CEREMONY = """
@@ -83,8 +83,7 @@ async def asked_by(hub: HubClient, skill: str) -> str:
 
 
 async def test_an_agents_key_sees_its_own_requests_and_ceremonies_and_no_figures_of_others() -> None:
-    async with local_hub(worker(), worker("ava"), ceremony=CEREMONY, agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), worker("ava"), ceremony=CEREMONY, agent_keys=ENV) as t:
         ava, quinn = t.agents_client(AVA), t.agents_client(QUINN)
         own = [await asked_by(ava, skill) for skill in ("echo", "ask")]
         await asked_by(quinn, "ask")

@@ -41,7 +41,7 @@ from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.server import listen, serving
 from fleetsim.testbed.asgi import App
-from tests.hub.local_hub import KEY, LocalHub, local_hub, worker
+from tests.hub.local_hub import KEY, LocalHub, local_hub, ready_hub, worker
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 ASKED = f"00-{TRACE}-{SPAN}-01"
@@ -199,8 +199,7 @@ async def test_a_webhook_with_a_trace_of_its_own_stays_part_of_its_requests_trac
         return changed
 
     seen = Collected()
-    async with local_hub(worker(streaming=False), traced=seen.tracing, door=lying) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(streaming=False), traced=seen.tracing, door=lying) as t:
         await asked(t)
     assert {above(webhook) for webhook in seen.all("webhook quinn")} == {own(seen.one("invoke_agent quinn"))}
     assert TRACE not in traces(seen.spans)
@@ -226,8 +225,7 @@ async def test_a_trace_continues_after_a_restart_during_a_task() -> None:
 
 async def test_a_callers_trace_is_continued() -> None:
     seen = Collected()
-    async with local_hub(worker(), traced=seen.tracing) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), traced=seen.tracing) as t:
         await asked(t, ("traceparent", ASKED))
     request, sent = seen.one("invoke_agent quinn"), seen.one("stream quinn")
     assert traces(seen.spans) == {TRACE}
@@ -237,8 +235,7 @@ async def test_a_callers_trace_is_continued() -> None:
 @pytest.mark.parametrize("header", [f"00-{'0' * 32}-{SPAN}-01", "00-x", f"{ASKED}, {ASKED}", "\x7f" * 9, "a" * 5_000])
 async def test_a_malformed_trace_is_ignored(header: str) -> None:
     seen = Collected()
-    async with local_hub(worker(), traced=seen.tracing) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), traced=seen.tracing) as t:
         await asked(t, ("traceparent", header))
     assert above(seen.one("invoke_agent quinn")) is None
     assert traces(seen.spans) != {TRACE}
@@ -254,8 +251,7 @@ async def test_a_trace_that_a_caller_does_not_record_is_passed_on_unrecorded() -
         heard.append(task.traceparent)
         return "done"
 
-    async with local_hub(agent, traced=seen.tracing) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent, traced=seen.tracing) as t:
         await asked(t, ("traceparent", ASKED[:-1] + "0"))
     assert seen.spans == ()
     place = read_traceparent(heard[0])
@@ -265,8 +261,7 @@ async def test_a_trace_that_a_caller_does_not_record_is_passed_on_unrecorded() -
 
 async def test_through_the_hubs_own_agent_the_trace_continues_too() -> None:
     seen = Collected()
-    async with local_hub(worker(), traced=seen.tracing) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), traced=seen.tracing) as t:
         body = (
             b'{"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": {"kind": "message",'
             b'"messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "hi"}]},'
@@ -280,8 +275,7 @@ async def test_through_the_hubs_own_agent_the_trace_continues_too() -> None:
 
 async def test_spans_contain_no_text_no_key_and_no_error_of_an_agents() -> None:
     seen = Collected()
-    async with local_hub(worker(), traced=seen.tracing) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), traced=seen.tracing) as t:
         cid = await asked(t, skill="fail")
     request = seen.one("invoke_agent quinn")
     told = " ".join(span.to_json() for span in seen.spans)
@@ -297,8 +291,7 @@ async def test_spans_contain_no_text_no_key_and_no_error_of_an_agents() -> None:
 async def test_the_same_seed_makes_the_same_spans() -> None:
     async def day() -> list[tuple[str, int, int, float]]:
         seen = Collected()
-        async with local_hub(worker(), ceremony=CEREMONY, traced=seen.tracing) as t:
-            await asyncio.sleep(1)
+        async with ready_hub(worker(), ceremony=CEREMONY, traced=seen.tracing) as t:
             await fired(t)
             await asyncio.sleep(1)
         return [(span.name, span.context.trace_id, own(span), took_s(span)) for span in seen.spans]
@@ -315,8 +308,7 @@ async def test_without_tracing_no_header_is_added() -> None:
         heard.append(task.traceparent)
         return "done"
 
-    async with local_hub(agent) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent) as t:
         await asked(t, ("traceparent", ASKED))
         assert not [call for call in t.network.seen if "callback" in call.url and "traceparent" in call.request.headers]
     assert heard == [""]

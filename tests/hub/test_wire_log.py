@@ -13,7 +13,7 @@ from fleetsim.client.wire_log import AGENT_BYTES_MAX, AGENT_ENTRIES_MAX, BODY_BY
 from fleetsim.model.errors import ConfigError, UnknownTarget
 from fleetsim.model.masking import masked, masked_headers, masked_url
 from fleetsim.testbed.runtime import virtual_runtime
-from tests.hub.local_hub import KEY, LocalHub, local_hub, worker
+from tests.hub.local_hub import KEY, LocalHub, ready_hub, worker
 
 
 async def echoed(t: LocalHub, text: str = "hello") -> str:
@@ -23,8 +23,7 @@ async def echoed(t: LocalHub, text: str = "hello") -> str:
 
 
 async def test_a_request_shows_its_exchanges_and_webhooks_without_secrets() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         assert await t.remote.wire(agent="quinn") == []
         cid, other = await echoed(t), await echoed(t, "another")
         rows = await t.remote.wire(task=cid)
@@ -48,8 +47,7 @@ async def test_a_request_shows_its_exchanges_and_webhooks_without_secrets() -> N
 
 
 async def test_the_log_is_off_and_empty_after_a_while_without_a_reader() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         await echoed(t)
         assert await t.remote.wire(agent="quinn") == []
         await echoed(t)
@@ -60,8 +58,7 @@ async def test_the_log_is_off_and_empty_after_a_while_without_a_reader() -> None
 
 
 async def test_only_the_hubs_own_key_reads_the_wire_log() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         for query in ({}, {"agent": "quinn", "task": "x"}):
             with pytest.raises(ConfigError):
                 await t.remote.get("/wire", **query)

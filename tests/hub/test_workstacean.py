@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from tests.hub.local_hub import KEY, LocalHub, local_hub, worker
+from tests.hub.local_hub import KEY, LocalHub, local_hub, ready_hub, worker
 from tests.hub.test_agent_keys import AVA, ENV, QUINN
 
 CEREMONY = 'id: a.daily-digest\nname: Digest\nschedule: "@yearly"\nskill: echo\ntargets: [quinn]\n'
@@ -33,8 +33,7 @@ def chat(message: str = "hi", **more: Any) -> dict[str, Any]:
 
 
 async def test_agent_health_lists_the_facts_of_each_agent_without_an_envelope() -> None:
-    async with local_hub(worker(), worker("ava")) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), worker("ava")) as t:
         t.network.down("http://ava.example:8000")
         await t.hub.broker.refresh("ava")
         status, found = await call(t, "/api/agent-health")
@@ -53,8 +52,7 @@ async def test_agent_health_lists_the_facts_of_each_agent_without_an_envelope() 
 
 
 async def test_outcomes_are_counted_and_the_newest_listed_first() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         for skill, limit in (("echo", None), ("fail", None), ("ponder", 1_000), ("echo", None)):
             (cid,) = await t.remote.submit({"text": "x", "skill": skill, "timeoutMs": limit})
             await t.hub.tracker.wait(cid)
@@ -66,8 +64,7 @@ async def test_outcomes_are_counted_and_the_newest_listed_first() -> None:
 
 
 async def test_fleet_health_has_workstaceans_name_too() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         assert await said(t, "/api/agent-fleet-health") == await said(t, "/api/health")
 
 
@@ -86,8 +83,7 @@ async def test_a_conversation_continues_in_its_context() -> None:
     async def talk(task: SkillContext) -> str:
         return f"{task.context_id} heard {task.text}"
 
-    async with local_hub(agent, agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(agent, agent_keys=ENV) as t:
         first = await said(t, "/api/a2a/chat", {"agent": "quinn", "message": "one"}, key=AVA)
         assert (first["status"], first["taskState"], first["agent"]) == ("done", "completed", "quinn")
         assert first["response"] == f"{first['contextId']} heard one"
@@ -103,23 +99,20 @@ async def test_a_conversation_continues_in_its_context() -> None:
 
 
 async def test_the_usage_of_an_agent_comes_with_its_answer() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         row = await said(t, "/api/a2a/chat", chat())
         assert (row["response"], row["costUsd"]) == ("you said hi", 0.25)
         assert (row["usage"]["input_tokens"], row["usage"]["output_tokens"]) == (10, 5)
 
 
 async def test_a_failed_chat_has_its_reason_in_place_of_the_answer() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         row = await said(t, "/api/a2a/chat", chat(skill="fail"))
         assert (row["taskState"], row["success"], row["response"]) == ("failed", False, "the disk is full")
 
 
 async def test_a_question_is_returned_and_answered_by_the_next_message_on_its_task() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         began = asyncio.get_running_loop().time()
         asked = await said(t, "/api/a2a/chat", chat(skill="ask"), key=AVA)
         assert asyncio.get_running_loop().time() < began + 5, "nobody waits on when a question is there"
@@ -140,8 +133,7 @@ async def test_a_question_is_returned_and_answered_by_the_next_message_on_its_ta
 
 @pytest.mark.parametrize("how", [{"returnImmediately": True}, {"waitMs": 1_000}, {}])
 async def test_a_caller_that_stops_waiting_gets_the_address_of_the_answer(how: dict[str, Any]) -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         began = asyncio.get_running_loop().time()
         row = await said(t, "/api/a2a/chat", chat(skill="ponder", **how), key=AVA)
         took = asyncio.get_running_loop().time() - began
@@ -155,8 +147,7 @@ async def test_a_caller_that_stops_waiting_gets_the_address_of_the_answer(how: d
 
 
 async def test_a_chat_ends_when_the_hub_does() -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         waiting = asyncio.ensure_future(said(t, "/api/a2a/chat", chat(skill="ponder")))
         await asyncio.sleep(1)
         began = asyncio.get_running_loop().time()
@@ -180,14 +171,12 @@ async def test_a_chat_ends_when_the_hub_does() -> None:
     ],
 )
 async def test_an_invalid_chat_is_refused(body: dict[str, Any], status: int) -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         assert (await call(t, "/api/a2a/chat", body))[0] == status
 
 
 async def test_delegated_work_is_requested_in_the_name_of_the_delegating_agent() -> None:
-    async with local_hub(worker(), agent_keys=ENV) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), agent_keys=ENV) as t:
         body = {"agent": "quinn", "skill": "echo", "message": "hi", "projectSlug": "p1", "dispatcherAgent": "quinn"}
         row = await said(t, "/api/a2a/delegate", body, key=AVA)
         record = await t.ledger.request(row["correlationId"])
@@ -209,8 +198,7 @@ async def test_delegated_work_is_requested_in_the_name_of_the_delegating_agent()
     ],
 )
 async def test_a_person_decides_once_about_a_waiting_request(decision: dict[str, Any], end: str | None) -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         (cid,) = await t.remote.submit({"text": "go", "skill": "ask"})
         await asyncio.sleep(3)
         (pending,) = await said(t, "/api/hitl/pending")
@@ -243,8 +231,7 @@ async def test_a_decision_to_modify_is_refused_without_the_change() -> None:
     ],
 )
 async def test_a_message_from_outside_becomes_a_request(topic: str, interface: str, channel: str | None) -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         payload = {"content": "hi", "skillHint": "echo", "author": {"name": "ann"}}
         row = await said(t, "/publish", {"topic": topic, "payload": payload, "correlationId": "c-1"})
         assert row == {"correlationIds": ["c-1"]}
@@ -256,8 +243,7 @@ async def test_a_message_from_outside_becomes_a_request(topic: str, interface: s
 
 
 async def test_a_ceremony_is_fired_by_its_topic() -> None:
-    async with local_hub(worker(), ceremony=CEREMONY) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), ceremony=CEREMONY) as t:
         row = await said(t, "/publish", {"topic": "ceremony.a.daily-digest.execute"})
         (run,) = await t.ledger.runs("a.daily-digest")
         assert (run.claim.run_id, run.claim.trigger) == (row["runId"], "manual")
@@ -281,8 +267,7 @@ async def test_a_ceremony_is_fired_by_its_topic() -> None:
     ],
 )
 async def test_no_other_topic_can_be_published_from_outside(topic: str) -> None:
-    async with local_hub(worker(), ceremony=CEREMONY) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker(), ceremony=CEREMONY) as t:
         before = t.hub.events.last_seq
         payload = {"content": "hi", "skill": "echo", "success": True, "decision": "approve", "correlationId": "c-1"}
         assert (await call(t, "/publish", {"topic": topic, "payload": payload}))[0] == 403
@@ -301,6 +286,5 @@ async def test_no_other_topic_can_be_published_from_outside(topic: str) -> None:
     ],
 )
 async def test_a_message_without_topic_or_content_is_refused(body: dict[str, Any]) -> None:
-    async with local_hub(worker()) as t:
-        await asyncio.sleep(1)
+    async with ready_hub(worker()) as t:
         assert (await call(t, "/publish", body))[0] == 400
