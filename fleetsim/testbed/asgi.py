@@ -25,6 +25,9 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+ASGI = {"version": "3.0", "spec_version": "2.3"}
+"""The version announced, as our server and uvicorn do; a sender is not told that its reader left."""
+
 BUFFER_BYTES_MAX = 64 * 1024
 """Bytes between a fast application and a slow reader before ``send`` waits (uvicorn's high water)."""
 
@@ -56,14 +59,7 @@ class AsgiCall:
         try:
             await self._app(self._scope, self._receive, self._send)
         except Exception as error:
-            expected = self._left and _spec_version(self._scope) >= (2, 4)
-            log.log(
-                logging.DEBUG if expected else logging.ERROR,
-                "%s: the application raised %r",
-                self._where,
-                error,
-                exc_info=error,
-            )
+            log.exception("%s: the application raised %r", self._where, error)
         finally:
             if self._head is None and not self._left:
                 self._head = (500, {"content-type": "text/plain; charset=utf-8"})
@@ -90,8 +86,6 @@ class AsgiCall:
         while self._buffered_bytes > BUFFER_BYTES_MAX and not self._left:
             await self._move()
         if self._left:
-            if _spec_version(self._scope) >= (2, 4):
-                raise OSError("the client has left")
             return
         kind = message["type"]
         if self._head is None and kind == "http.response.start":
@@ -218,13 +212,9 @@ class Lifespan:
         self.killed = False
         """Whether it was canceled from outside: an exception after that is not the application's failure."""
 
-    async def run(self, spec_version: str) -> None:
+    async def run(self) -> None:
         """Run the lifespan to its end. An application without lifespan support is served without one."""
-        scope: Scope = {
-            "type": "lifespan",
-            "asgi": {"version": "3.0", "spec_version": spec_version},
-            "state": self.state,
-        }
+        scope: Scope = {"type": "lifespan", "asgi": ASGI, "state": self.state}
         try:
             await self._app(scope, self._receive, self._send)
         except Exception as error:  # noqa: BLE001 - the application has no lifespan support, or it has reported its error
@@ -254,10 +244,6 @@ class Lifespan:
 
     def stop(self) -> None:
         self._stop.set()
-
-
-def _spec_version(scope: Scope) -> tuple[int, ...]:
-    return tuple(int(number) for number in scope["asgi"]["spec_version"].split("."))
 
 
 def folded_headers(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -298,11 +284,11 @@ class Mount:
         lifespan = self.lifespan
         return lifespan is not None and lifespan.started.is_set() and lifespan.failure is None
 
-    async def start(self, spec_version: str) -> None:
+    async def start(self) -> None:
         """Start the application, or wait until it has. Raises Unreachable if it fails."""
         if self.lifespan is None:
             self.lifespan = Lifespan(self.app, where=str(self.origin))
-            self._start(self.lifespan.run(spec_version), name="lifespan")
+            self._start(self.lifespan.run(), name="lifespan")
         await self.lifespan.started.wait()
         if self.lifespan.failure is not None:
             raise Unreachable(f"{self.origin}: startup failed")
@@ -310,10 +296,10 @@ class Mount:
     def _start(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
         return self._context.run(self.workers.start, work, name=name)
 
-    async def start_quietly(self, spec_version: str) -> None:
+    async def start_quietly(self) -> None:
         """Start; a failure is logged by the lifespan, and meets every request."""
         with contextlib.suppress(Unreachable):
-            await self.start(spec_version)
+            await self.start()
 
     def call(self, scope: Scope, body: bytes, *, where: str) -> AsgiCall:
         self._births += 1

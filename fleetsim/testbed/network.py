@@ -12,40 +12,62 @@ import random
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from fleetsim.model.errors import Unreachable
 from fleetsim.model.text import one_line
 from fleetsim.runtime.body import Room
-from fleetsim.runtime.exchange import Origin, origin_of, read_whole, where_of
+from fleetsim.runtime.exchange import Origin, origin_of
 from fleetsim.runtime.ports import IncomingResponse, Reply, Request, WayOut
 from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.asgi import App, Mount
-from fleetsim.testbed.faults import ActiveFaults, Fault, FaultInput, Match, Start, Weather
-from fleetsim.testbed.simulated_exchange import SeenRequest, SimulatedExchange, http_scope
+from fleetsim.testbed.faults import ActiveFaults, Fault, FaultInput, Match, Weather
+from fleetsim.testbed.simulated_exchange import SeenRequest, SimulatedExchange
 
 if TYPE_CHECKING:
     from fleetsim.runtime.address import AddressPolicy
 
-SPEC_VERSION = "2.3"
-"""The ASGI version announced, as uvicorn announces it; with "2.4" a departed client is an OSError in send."""
-
 SEEN_MAX = 100_000
 
 
-class MemoryNetwork:
-    """Mounted applications, names, links and faults. ``async with`` starts and stops the applications.
+class NetworkLink:
+    """A ``Transport`` onto a network: under a sender's name, and perhaps through an address policy."""
+
+    def __init__(self, network: MemoryNetwork, source: str, policy: AddressPolicy | None) -> None:
+        self._network = network
+        self._source = source
+        self._policy = policy
+
+    def open(self, request: Request) -> AbstractAsyncContextManager[IncomingResponse]:
+        return SimulatedExchange(self._network, request, self._source, self._policy)
+
+    async def exchange(self, request: Request, room: Room | None = None) -> Reply:
+        return await SimulatedExchange(self._network, request, self._source, self._policy).whole(room)
+
+    def guarded(self, policy: AddressPolicy) -> NetworkLink:
+        return NetworkLink(self._network, self._source, policy)
+
+    def through(self, way: WayOut) -> NetworkLink:
+        """The transport itself: the network in memory has neither proxies nor TLS."""
+        return self
+
+    async def aclose(self) -> None:
+        """Do nothing: the test that opened the network closes it."""
+
+
+class MemoryNetwork(NetworkLink):
+    """Mounted applications, names and faults, and the link of a sender without a name. ``async with`` starts and stops
+    the applications.
 
     ``seen`` are the last requests, and ``witnesses`` are called with each when it has ended. An application
     mounted on a network that nobody entered starts at its first request and stops at ``aclose``.
     """
 
-    def __init__(self, *, seed: int = 0, rng: random.Random | None = None, spec_version: str = SPEC_VERSION) -> None:
+    def __init__(self, *, seed: int = 0, rng: random.Random | None = None) -> None:
+        super().__init__(self, "", None)
         self.addresses: dict[str, tuple[str, ...]] = {}
         self.seen: deque[SeenRequest] = deque(maxlen=SEEN_MAX)
         self.witnesses: list[Callable[[SeenRequest], object]] = []
-        self.spec_version = spec_version
         self._active_faults = ActiveFaults(rng if rng is not None else random.Random(f"{seed}/network"))
         self._mounts: dict[Origin, Mount] = {}
         self._balanced: dict[Origin, Callable[[], str]] = {}
@@ -54,7 +76,7 @@ class MemoryNetwork:
         self._ports: dict[str, int] = {}
         self._entered = False
         self._given_addresses = 0
-        self._own = Workers("network")
+        self.workers = Workers("network")
 
     # Applications and their addresses.
 
@@ -75,7 +97,7 @@ class MemoryNetwork:
         mount = self._mounts[at] = Mount(at, app, address)
         self._own_addresses.setdefault(at.host, (address,))
         if self._entered:
-            self._own.start(mount.start_quietly(self.spec_version), name=f"start {at}")
+            self.workers.start(mount.start_quietly(), name=f"start {at}")
 
     def balance(self, origin: str, choose: Callable[[], str]) -> None:
         """Send requests for ``origin`` to the origin that ``choose`` returns, or to none if it raises Unreachable."""
@@ -143,32 +165,17 @@ class MemoryNetwork:
         for mount in self._mounts.values():
             mount.up = True
 
-    # The Transport port.
-
-    def open(self, request: Request) -> AbstractAsyncContextManager[IncomingResponse]:
-        return OpenExchange(self, request, "", None)
-
-    async def exchange(self, request: Request, room: Room | None = None) -> Reply:
-        return await OpenExchange(self, request, "", None).whole(room)
-
-    def guarded(self, policy: AddressPolicy) -> NetworkLink:
-        return NetworkLink(self, "", policy)
-
-    def through(self, way: WayOut) -> MemoryNetwork:
-        """The transport itself: the network in memory has neither proxies nor TLS."""
-        return self
-
     async def aclose(self) -> None:
         """Stop every application and break every connection."""
         for mount in self._mounts.values():
             await mount.stop()
-        await self._own.close()
+        await self.workers.close()
 
     async def __aenter__(self) -> MemoryNetwork:
         self._entered = True
         try:
             for mount in self._mounts.values():
-                await mount.start(self.spec_version)
+                await mount.start()
         except Unreachable:
             await self.aclose()
             raise
@@ -178,13 +185,10 @@ class MemoryNetwork:
         self._entered = False
         await self.aclose()
 
-    async def carry(self, simulated: SimulatedExchange, request: Request) -> Start:
-        """Send a request and return the start of its response. Raises as ``Transport.open`` does."""
-        mount = await simulated.connect(self.spec_version)
-        port = self._ports[simulated.seen.source] = self._ports.get(simulated.seen.source, 40_000) % 65_000 + 1
-        client = (self.addresses.get(simulated.seen.source, ("127.0.0.1",))[0], port)
-        scope = http_scope(request, mount, client=client, spec_version=self.spec_version)
-        return await simulated.converse(mount, scope, self._own)
+    def client_of(self, source: str) -> tuple[str, int]:
+        """The address and the next port of a sender."""
+        port = self._ports[source] = self._ports.get(source, 40_000) % 65_000 + 1
+        return self.addresses.get(source, ("127.0.0.1",))[0], port
 
     def mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
         """The application at one of ``addresses`` on the origin's port. Raises Unreachable."""
@@ -213,87 +217,16 @@ class MemoryNetwork:
         return mount
 
 
-class OpenExchange(AbstractAsyncContextManager[IncomingResponse]):
-    """A request under way: ``async with`` for the response as it arrives, ``whole`` for all of it."""
-
-    def __init__(self, network: MemoryNetwork, request: Request, source: str, policy: AddressPolicy | None) -> None:
-        self._network = network
-        self._request = request
-        self._source = source
-        self._policy = policy
-
-    async def whole(self, room: Room | None) -> Reply:
-        """The whole response. Without faults it arrives at once, and reading it does not wait."""
-        start = await self._start()
-        try:
-            body, asked = self._simulated.whole(), self._request
-            if body is None:
-                chunks, owner = self._simulated.chunks(), where_of(asked.url)
-                body = await read_whole(chunks, room or Room(), owner=owner, turns=asked.turns)
-        except BaseException as error:
-            self._over(error)
-            raise
-        self._over(None)
-        return Reply(status=start.status, headers=start.headers, body=body)
-
-    async def __aenter__(self) -> IncomingResponse:
-        start = await self._start()
-        return IncomingResponse(status=start.status, headers=start.headers, chunks=self._simulated.chunks())
-
-    async def _start(self) -> Start:
-        network = self._network
-        self._simulated = SimulatedExchange(network, self._request, self._source, self._policy)
-        network.seen.append(self._simulated.seen)
-        try:
-            return await network.carry(self._simulated, self._request)
-        except BaseException as error:
-            self._over(error)
-            raise
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over(error)
-
-    def _over(self, error: BaseException | None) -> None:
-        seen = self._simulated.seen
-        if error is not None:
-            seen.error = type(error).__name__
-        self._simulated.leave()
-        for witness in self._network.witnesses:
-            witness(seen)
-
-
-class NetworkLink:
-    """A ``Transport`` onto a network: under a sender's name, or through an address policy."""
-
-    def __init__(self, network: MemoryNetwork, source: str, policy: AddressPolicy | None) -> None:
-        self._network = network
-        self._source = source
-        self._policy = policy
-
-    def open(self, request: Request) -> AbstractAsyncContextManager[IncomingResponse]:
-        return OpenExchange(self._network, request, self._source, self._policy)
-
-    async def exchange(self, request: Request, room: Room | None = None) -> Reply:
-        return await OpenExchange(self._network, request, self._source, self._policy).whole(room)
-
-    def guarded(self, policy: AddressPolicy) -> NetworkLink:
-        return NetworkLink(self._network, self._source, policy)
-
-    def through(self, way: WayOut) -> NetworkLink:
-        """The transport itself: the network in memory has neither proxies nor TLS."""
-        return self
-
-    async def aclose(self) -> None:
-        """Do nothing: the test that opened the network closes it."""
-
-
 class InProcess(MemoryNetwork):
-    """One application that answers at every address."""
+    """An application behind the ``Transport`` port without a socket, on any loop and at every address, streaming both
+    ways.
 
-    def __init__(self, app: App, *, spec_version: str = SPEC_VERSION) -> None:
-        super().__init__(spec_version=spec_version)
+    ``async with in_process(app) as transport`` runs the lifespan; used bare, the application starts at the first
+    request and ``aclose`` stops it.
+    """
+
+    def __init__(self, app: App) -> None:
+        super().__init__()
         self._only = Origin("http", "in-process", 80)
         self.mount(str(self._only), app)
 
@@ -309,10 +242,4 @@ class InProcess(MemoryNetwork):
         return super()._known(host) or ("127.0.0.1",)
 
 
-def in_process(app: App, *, spec_version: str = SPEC_VERSION) -> InProcess:
-    """An application behind the ``Transport`` port without a socket, on any loop, streaming both ways.
-
-    ``async with in_process(app) as transport`` runs the lifespan; used bare, the application starts at the
-    first request and ``aclose`` stops it.
-    """
-    return InProcess(app, spec_version=spec_version)
+in_process = InProcess

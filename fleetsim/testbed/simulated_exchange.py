@@ -5,24 +5,26 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from fleetsim.model.errors import TimedOut, Unreachable
 from fleetsim.model.text import one_line
-from fleetsim.runtime.body import SMALL_BYTES
-from fleetsim.runtime.exchange import Origin, check_head, content_of, origin_of
+from fleetsim.runtime.body import SMALL_BYTES, Room
+from fleetsim.runtime.exchange import check_head, content_of, origin_of, read_whole, where_of
 from fleetsim.runtime.inbound import BODY_COMPLETE
-from fleetsim.runtime.ports import Request
-from fleetsim.runtime.workers import Workers
-from fleetsim.testbed.asgi import AsgiCall, Mount, Scope
+from fleetsim.runtime.ports import IncomingResponse, Reply, Request
+from fleetsim.testbed.asgi import ASGI, AsgiCall, Mount, Scope
 from fleetsim.testbed.fault_pipeline import FaultedChunks, FaultPipeline, FaultResult, pause
-from fleetsim.testbed.faults import Again, Fault, FaultInput, Start, called
+from fleetsim.testbed.faults import Again, Start, called
 
 if TYPE_CHECKING:
     from fleetsim.runtime.address import AddressPolicy
+    from fleetsim.testbed.network import MemoryNetwork
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,52 +47,78 @@ class SeenRequest:
         return called(self.request).method
 
 
-class NetworkPort(Protocol):
-    """The network, as an exchange uses it."""
-
-    def addresses_of(self, host: str) -> tuple[str, ...]:
-        """The addresses of a host. Raises Unreachable."""
-
-    def mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
-        """The application that listens at an address."""
-
-    def over(self, request: Request, source: str) -> list[tuple[Fault, FaultInput]]: ...
-
-
 @lru_cache(1_024)
 def _where_of(method: str, url: str) -> str:
     return one_line(f"{method} {origin_of(url)}{urlsplit(url).path or '/'}")
 
 
-class SimulatedExchange:
-    """A request under its limits. Raises as ``Transport.open`` does; ``leave`` ends it for both sides."""
+class SimulatedExchange(AbstractAsyncContextManager[IncomingResponse]):
+    """A request under its limits: ``async with`` for the response as it arrives, ``whole`` for all of it. Raises as
+    ``Transport.open`` does.
+    """
 
-    def __init__(self, network: NetworkPort, request: Request, source: str, policy: AddressPolicy | None) -> None:
-        self._network = network
-        self._request = request
-        self._policy = policy
+    def __init__(self, network: MemoryNetwork, request: Request, source: str, policy: AddressPolicy | None) -> None:
+        self._network, self._request, self._source, self._policy = network, request, source, policy
         self._origin = origin_of(request.url)
         self._where = _where_of(request.method, request.url)
-        self._now = asyncio.get_running_loop().time
-        self._deadline = None if request.limits.total_s is None else self._now() + request.limits.total_s
-        self._pipeline = FaultPipeline(network.over(request, source), where=self._where)
         self._call: AsgiCall | None = None
         self._answer = b""  # a fault's own response
-        self.seen = SeenRequest(
-            at_s=self._now(),
-            source=source,
-            request=request,
-            method=request.method,
-            url=request.url,
-        )
 
-    async def connect(self, spec_version: str) -> Mount:
+    async def whole(self, room: Room | None) -> Reply:
+        """The whole response. Without faults it arrives at once, and reading it does not wait."""
+        start = await self._start()
+        try:
+            body, asked = self._arrived(), self._request
+            if body is None:
+                owner = where_of(asked.url)
+                body = await read_whole(self._chunks(), room or Room(), owner=owner, turns=asked.turns)
+        except BaseException as error:
+            self._over(error)
+            raise
+        self._over(None)
+        return Reply(status=start.status, headers=start.headers, body=body)
+
+    async def __aenter__(self) -> IncomingResponse:
+        start = await self._start()
+        return IncomingResponse(status=start.status, headers=start.headers, chunks=self._chunks())
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over(error)
+
+    async def _start(self) -> Start:
+        network, request, source = self._network, self._request, self._source
+        self._now = asyncio.get_running_loop().time
+        began = self._now()
+        self._deadline = None if request.limits.total_s is None else began + request.limits.total_s
+        self._pipeline = FaultPipeline(network.over(request, source), where=self._where)
+        self._seen = SeenRequest(at_s=began, source=source, request=request, method=request.method, url=request.url)
+        network.seen.append(self._seen)
+        try:
+            mount = await self._connect()
+            return await self._converse(mount, http_scope(request, mount, client=network.client_of(source)))
+        except BaseException as error:
+            self._over(error)
+            raise
+
+    def _over(self, error: BaseException | None) -> None:
+        """Drop the connection if it is open, and show the request to the witnesses."""
+        self._seen.ended_s = self._now()
+        if error is not None:
+            self._seen.error = type(error).__name__
+        if self._call is not None:
+            self._call.leave()
+        for witness in self._network.witnesses:
+            witness(self._seen)
+
+    async def _connect(self) -> Mount:
         """Resolve the host, apply the address policy and the faults, and return the application that listens."""
         origin = self._origin
         addresses = self._network.addresses_of(origin.host)
         if self._policy is not None:
             self._policy.require(origin.host, origin.port, addresses)
-        self.seen.address = addresses[0]
+        self._seen.address = addresses[0]
         if self._pipeline.faultless and (mount := self._network.mount_at(origin, addresses)).started:
             return mount  # no step waited, so none needs a time limit
         limit_s = self._within(self._request.limits.connect_s)
@@ -98,15 +126,15 @@ class SimulatedExchange:
             async with asyncio.timeout(limit_s) as limit:
                 await self._pipeline.connect()
                 mount = self._network.mount_at(origin, addresses)
-                await mount.start(spec_version)
+                await mount.start()
                 return mount
         except TimeoutError:
             if not limit.expired():
                 raise
             raise Unreachable(f"{self._where}: no connection within {limit_s:g} s") from None
 
-    async def converse(self, mount: Mount, scope: Scope, owner: Workers) -> Start:
-        """Deliver the request and wait for the response's start. ``owner`` keeps the request's copies."""
+    async def _converse(self, mount: Mount, scope: Scope) -> Start:
+        """Deliver the request and wait for the response's start."""
         limit_s = self._within(self._request.limits.first_byte_s)
         if self._pipeline.faultless:
             self._call = mount.call(scope, self._request.body, where=self._where)
@@ -118,7 +146,7 @@ class SimulatedExchange:
             async with asyncio.timeout(limit_s) as limit:
                 sent = await self._pipeline.request(self._request.body)
                 for again in sent.again:
-                    owner.start(self._again(mount, scope, sent, again), name=f"again {self._where}")
+                    self._network.workers.start(self._again(mount, scope, sent, again), name=f"again {self._where}")
                 if sent.answer is not None:
                     self._answer = sent.answer.body
                     return self._begin(sent.answer.start)
@@ -131,12 +159,12 @@ class SimulatedExchange:
             raise TimedOut(f"{self._where}: no answer within {limit_s:g} s", sent=True) from None
 
     def _begin(self, start: Start) -> Start:
-        self.seen.status = start.status
+        self._seen.status = start.status
         self._headers = start.headers
         check_head(start.status, start.headers, self._request.limits, self._where)
         return start
 
-    def chunks(self) -> AsyncIterator[bytes]:
+    def _chunks(self) -> AsyncIterator[bytes]:
         """The body as it comes, under the byte limits and the total deadline."""
         if self._call is None:
             chunks: AsyncIterator[bytes] = _Whole(self._answer)
@@ -145,17 +173,11 @@ class SimulatedExchange:
         limits, deadline = self._request.limits, self._deadline
         return content_of(self._headers, chunks, limits=limits, deadline=deadline, where=self._where)
 
-    def whole(self) -> bytes | None:
+    def _arrived(self) -> bytes | None:
         """The body, if all of it has arrived and no fault applies; None if the reader has to wait."""
         if self._call is None or not self._pipeline.faultless or "content-encoding" in self._headers:
             return None
         return self._call.whole(min(SMALL_BYTES, self._request.limits.body_bytes_max))
-
-    def leave(self) -> None:
-        """Drop the connection if it is open."""
-        self.seen.ended_s = self._now()
-        if self._call is not None:
-            self._call.leave()
 
     async def _again(self, mount: Mount, scope: Scope, sent: FaultResult, again: Again) -> None:
         await pause(again.after_s)
@@ -187,7 +209,7 @@ class _Whole(AsyncIterator[bytes]):
         return body
 
 
-def http_scope(request: Request, mount: Mount, *, client: tuple[str, int], spec_version: str) -> Scope:
+def http_scope(request: Request, mount: Mount, *, client: tuple[str, int]) -> Scope:
     """The ASGI scope of a request, as a server over HTTP/1.1 would make it. Raises Unreachable."""
     parts = urlsplit(request.url)
     path = parts.path or "/"
@@ -204,7 +226,7 @@ def http_scope(request: Request, mount: Mount, *, client: tuple[str, int], spec_
         raise Unreachable("a header holds a line break; nothing was sent")
     return {
         "type": "http",
-        "asgi": {"version": "3.0", "spec_version": spec_version},
+        "asgi": ASGI,
         "http_version": "1.1",
         "method": request.method.upper(),
         "scheme": parts.scheme,
