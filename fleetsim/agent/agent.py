@@ -107,7 +107,7 @@ class Agent:
         return self._settings
 
     def add(self, skill: Skill) -> None:
-        self._settings = self._settings.with_skill(skill)
+        self._settings = replace(self._settings, skills=(*self._settings.skills, skill))
 
     @overload
     def skill(self, function: AnyFunction, /) -> Skill: ...

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -54,22 +54,6 @@ class StateUnwritable(AtCapacity):
     http_status = 503
 
 
-class TaskStorage(Protocol):
-    """Durable storage, as those parts see it that reply or notify. ``failing``: the last write did not succeed."""
-
-    failing: bool
-    tells: bool
-
-    async def flush(self, key: TaskKey | None = None) -> None:
-        """Return once all changes so far, or those of one task, are on disk. Raises StateUnwritable."""
-
-    async def find(self, key: TaskKey) -> Record | None:
-        """A task of another process. Raises StateUnwritable."""
-
-    async def select(self, owner: str, **only: Any) -> list[tuple[int, TaskKey]] | None:
-        """As ``Store.select``, of all processes; None if this one has them all. Raises StateUnwritable."""
-
-
 class _Batch:
     """Changed tasks that are written together: by key, whether the task is gone."""
 
@@ -83,7 +67,8 @@ class _Batch:
 
 class TaskWriter(ABC):
     """Writes one agent's tasks in batches, one batch at a time; ``read`` returns a task as it is now. A form of it says
-    where the tasks are kept. ``tells``: another process sends the notices that this one owes at its end."""
+    where the tasks are kept. ``failing``: the last write did not succeed. ``tells``: another process sends the notices
+    that this one owes at its end."""
 
     tells = False
 
@@ -103,9 +88,11 @@ class TaskWriter(ABC):
         """Begin to write a batch."""
 
     async def find(self, key: TaskKey) -> Record | None:
+        """A task of another process. Raises StateUnwritable."""
         return None
 
     async def select(self, owner: str, **only: Any) -> list[tuple[int, TaskKey]] | None:
+        """As ``Store.select``, of all processes; None if this one has them all. Raises StateUnwritable."""
         return None
 
     def note_progress(self, key: TaskKey) -> None:  # noqa: B027 - one form does nothing
@@ -122,7 +109,8 @@ class TaskWriter(ABC):
         self._changed.set()
 
     async def flush(self, key: TaskKey | None = None) -> None:
-        """As ``TaskStorage.flush``. All who wait for the same batch go on in the same moment."""
+        """Return once all changes so far, or those of one task, are on disk. All who wait for the same batch go on in
+        the same moment. Raises StateUnwritable."""
         if self._next.has(key):
             batch = self._next
             while batch is self._next and self._in_progress is not None:

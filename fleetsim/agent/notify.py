@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from fleetsim.agent.durable import TaskStorage
+from fleetsim.agent.durable import TaskWriter
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.operations import DialectBehaviour
 from fleetsim.agent.store import Store
@@ -67,7 +67,7 @@ class PushSender:
         rate: TokenBucket,
         behaviours: Mapping[str, DialectBehaviour],
         drop_failed: bool = False,
-        file: TaskStorage | None = None,
+        file: TaskWriter | None = None,
     ) -> None:
         self._store, self._sender, self._workers, self._limits = store, sender, workers, limits
         self._breaker, self._rate, self._file = breaker, rate, file

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fleetsim.agent.durable import TaskStorage
+from fleetsim.agent.durable import TaskWriter
 from fleetsim.agent.limits import AtCapacity
 from fleetsim.agent.notify import PushSender
 from fleetsim.agent.operations import CallerContext, Reply
@@ -71,7 +71,7 @@ class Service:
         notifier: PushSender,
         sender: WebhookSender,
         ids: Ids,
-        file: TaskStorage | None = None,
+        file: TaskWriter | None = None,
         extended_card: Callable[[], AgentCard] | None = None,
     ) -> None:
         self._settings, self._limits = settings, settings.limits

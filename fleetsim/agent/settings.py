@@ -134,9 +134,6 @@ class AgentSettings:
         given["limits"] = given.get("limits") or AgentLimits()
         return cls(name=name, **given)
 
-    def with_skill(self, skill: Skill) -> AgentSettings:
-        return replace(self, skills=(*self.skills, skill))
-
     def authenticator(self) -> Authenticator:
         """Who may call. Raises ConfigError for an unusable secret."""
         return self.callers or Authenticator(api_keys=self.api_keys, bearers=self.bearers)

@@ -177,23 +177,7 @@ class _Piece:
 
     def artifact(self) -> Artifact:
         self.settle()
-        head = self.head
-        return Artifact(
-            artifact_id=head.artifact_id,
-            parts=tuple(self.parts),
-            name=head.name,
-            description=head.description,
-            extensions=head.extensions,
-            metadata=head.metadata,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class FinalArtifact:
-    """The main artifact as it ends. ``added`` are the parts that were not sent yet; None if the text was replaced."""
-
-    main: Artifact
-    added: tuple[Part, ...] | None
+        return replace(self.head, parts=tuple(self.parts))
 
 
 class ArtifactBuilder:
@@ -222,8 +206,11 @@ class ArtifactBuilder:
         """All artifacts as they stand; ones without parts are left out."""
         return tuple(a for a in (piece.artifact() for piece in self._pieces.values()) if a.parts)
 
-    def close(self, state: TaskState, text: str | None, duration_ms: int) -> FinalArtifact | None:
-        """Finish the main artifact: the final text in place of the pieces if given, then what it used.
+    def close(
+        self, state: TaskState, text: str | None, duration_ms: int
+    ) -> tuple[Artifact, tuple[Part, ...] | None] | None:
+        """Finish the main artifact: the final text in place of the pieces if given, then what it used. Returns it, and
+        the parts that were not sent yet; None for these if the text was replaced.
 
         A completed task always has an artifact; others only if they had something to show. Raises OutputLimit before
         anything changes.
@@ -245,7 +232,7 @@ class ArtifactBuilder:
             return None
         main = Artifact(artifact_id=self.main_id, name=MAIN_NAME, parts=(*body, *extra), extensions=uris)
         self._pieces = {self.main_id: _Piece(head=main, parts=list(main.parts)), **others}
-        return FinalArtifact(main, added)
+        return main, added
 
 
 def weigh_part(part: Part) -> int:
@@ -481,12 +468,13 @@ class Entry:
             task_id=self.key[1], context_id=self.context_id, artifact=artifact, append=append, last_chunk=last_chunk
         )
 
-    def closing(self, ending: FinalArtifact | None) -> tuple[ClosingUpdate, ...]:
+    def closing(self, ending: tuple[Artifact, tuple[Part, ...] | None] | None) -> tuple[ClosingUpdate, ...]:
         """The event of the main artifact at its end, if the task has one."""
         if ending is None:
             return ()
+        main, added = ending
         whole = ClosingUpdate(
-            task_id=self.key[1], context_id=self.context_id, artifact=ending.main, last_chunk=True, added=ending.added
+            task_id=self.key[1], context_id=self.context_id, artifact=main, last_chunk=True, added=added
         )
         return (whole,)
 

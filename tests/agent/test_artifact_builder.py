@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleetsim.agent.limits import OutputLimit
-from fleetsim.agent.tasks import ArtifactBuilder, FinalArtifact, UsageTotals
+from fleetsim.agent.tasks import ArtifactBuilder, UsageTotals
 from fleetsim.model.extensions import (
     DELTAS_MAX,
     EffectDelta,
@@ -99,7 +99,7 @@ def test_a_final_text_replaces_the_pieces_and_their_weight() -> None:
     with pytest.raises(OutputLimit):
         draft.close(DONE, "123456789", 0)
     assert draft.chars == 8
-    assert draft.close(DONE, "12345678", 0) == FinalArtifact(main(*text("12345678")), None)
+    assert draft.close(DONE, "12345678", 0) == (main(*text("12345678")), None)
     assert draft.chars == 10
     assert draft.artifacts()[0] == main(*text("12345678"))
     assert draft.artifacts()[1] == piece(*text("12"), artifact_id="beside")
@@ -113,7 +113,7 @@ def test_a_failed_task_without_a_result_has_no_artifact(state: TaskState) -> Non
 
 
 def test_a_completed_task_always_has_an_artifact() -> None:
-    assert drafted().close(DONE, None, 0) == FinalArtifact(main(*text("")), ())
+    assert drafted().close(DONE, None, 0) == (main(*text("")), ())
     beside = drafted(piece(*text("x"), artifact_id="beside"))
     assert beside.close(DONE, None, 0) is None
     assert beside.artifacts() == (piece(*text("x"), artifact_id="beside"),)
