@@ -31,7 +31,7 @@ from fleetsim.runtime.explain import Pattern, Span, combine, did_you_mean, expla
 from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, YamlDocument, load
 from fleetsim.runtime.yaml import Path as YamlPath
 from fleetsim.sim.quantities import Numbers, Rate, Share, Spans, When
-from fleetsim.sim.troubles import OF_SEVERAL_HUBS, FaultName, MixedTroubles, Trouble, standard_mix
+from fleetsim.sim.troubles import KINDS, OF_AGENTS, OF_ONE_HUB, OF_SEVERAL_HUBS, SKEW_S, FaultName, Trouble
 from fleetsim.wire.dialect import DIALECTS, OVER_JSON_RPC
 
 SCENARIO_BYTES_MAX = 1024 * 1024
@@ -423,24 +423,44 @@ def scenario_text(values: Mapping[str, Any]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def mixed(scenario: Scenario, mix: Mix) -> MixedTroubles:
-    """The trouble that the scenario's seed draws."""
-    return standard_mix(
-        Random(f"{scenario.seed}/mix"),
-        agents=tuple(name for name, _ in scenario.agents),
-        hubs=scenario.hubs,
-        duration=scenario.duration,
-        scale=mix.scale,
-        off=mix.off,
-        without=mix.without,
-    )
+def mixed(scenario: Scenario, mix: Mix) -> tuple[tuple[Trouble, ...], tuple[str, ...]]:
+    """The trouble that the scenario's seed draws, and the kinds that it leaves out, so that what one kind hides another
+    seed shows (swarm testing): shares of messages throughout, the rest at times by chance.
+    """
+    rng, hubs = Random(f"{scenario.seed}/mix"), scenario.hubs
+    agents = tuple(name for name, _ in scenario.agents)
+    troubles: list[Trouble] = []
+    left_out: list[str] = []
+    for name, kind in KINDS.items():
+        possible = (kind.mix_share or kind.mix_per_hour) and (hubs > 1 or name not in OF_SEVERAL_HUBS)
+        if name in mix.without or not possible:
+            continue
+        if rng.random() < mix.off:
+            left_out.append(name)
+            continue
+        amount = None if kind.amount is None else round(kind.amount * rng.uniform(0.1, 1.0), 3)
+        if kind.mix_share:
+            troubles.append(Trouble(fault=name, share=min(1.0, kind.mix_share * mix.scale), amount=amount))
+            continue
+        for agent in agents if kind.on in {"agent", "card"} or name in OF_AGENTS else (None,):
+            at = 0.0
+            while mix.scale and (at := at + rng.expovariate(kind.mix_per_hour * mix.scale / 3_600)) < scenario.duration:
+                hub = rng.randint(1, hubs) if hubs > 1 and name in OF_ONE_HUB else None
+                if name == "clock-jump":
+                    amount = round(rng.uniform(-7_200, 7_200) if hub is None else rng.uniform(-SKEW_S, SKEW_S))
+                low, high = kind.mix_lasts
+                lasts = f"{rng.uniform(low, high):.1f}s" if high else None
+                whom = {"agent": agent, "hub": hub}
+                written = {"fault": name, "at": f"{at:.1f}s", "lasts": lasts, "amount": amount, **whom}
+                troubles.append(Trouble.model_validate(written))
+    return tuple(troubles), tuple(left_out)
 
 
 def with_mix_written(values: Mapping[str, Any], scenario: Scenario) -> dict[str, Any]:
     """The same run with the drawn troubles as a list, which can be cut down."""
     if scenario.mix is None:
         return dict(values)
-    drawn = [trouble_values(trouble) for trouble in mixed(scenario, scenario.mix).troubles]
+    drawn = [trouble_values(trouble) for trouble in mixed(scenario, scenario.mix)[0]]
     rest = {key: value for key, value in values.items() if key not in {"mix", "weather"}}
     return {**rest, "weather": [*values.get("weather", []), *drawn]}
 

@@ -104,9 +104,8 @@ class Simulation(ScenarioRun):
         for name, content in ceremonies.items():
             files.put(normpath(FOLDER / name), content)
         self._entries = entries
-        drawn = None if scenario.mix is None else mixed(scenario, scenario.mix)
-        self._left_out = None if drawn is None else drawn.left_out
-        self._troubles = (*scenario.weather, *(() if drawn is None else drawn.troubles))
+        drawn, self._left_out = mixed(scenario, scenario.mix) if scenario.mix is not None else ((), ())
+        self._troubles = (*scenario.weather, *drawn)
         edits = any(trouble.fault in EDITS_FILES for trouble in self._troubles)
         # A ceremony that one hub disables at the end is a change for the others.
         self._look_s = LOOK_EVERY_S if edits or scenario.hubs > 1 else UNTOUCHED_S
@@ -153,7 +152,7 @@ class Simulation(ScenarioRun):
                     await asyncio.sleep(1.0)
             scenario = self.scenario
             self.traffic.come()
-            if self._left_out is not None:
+            if scenario.mix is not None:
                 self.record("mix", left_out=list(self._left_out))
             weather = Workers("weather")
             async with weather:

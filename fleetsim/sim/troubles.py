@@ -6,10 +6,9 @@ and storage. The kinds are those of the fault tables of caller and agent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from random import Random  # noqa: TID251 - the type of a stream of chance, which the caller hands in
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -386,56 +385,5 @@ def _asks_for(skill: str | None) -> Callable[[Request], bool] | None:
     return lambda request: quoted in request.body
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MixedTroubles:
-    """The troubles of the standard mix, and the kinds that the seed left out."""
-
-    troubles: tuple[Trouble, ...]
-    left_out: tuple[str, ...] = field(default=())
-
-
 SKEW_S = 5.0
 """How far the standard mix moves the clock of one of several hubs: their operators keep them in step."""
-
-
-def standard_mix(
-    rng: Random,
-    *,
-    agents: tuple[str, ...],
-    hubs: int = 1,
-    duration: float,
-    scale: float = 1.0,
-    off: float = 0.25,
-    without: Collection[str] = (),
-) -> MixedTroubles:
-    """Draw trouble for ``duration`` seconds: shares of messages throughout, the rest at times by chance.
-
-    ``without`` names kinds that never come; ``off`` is the share of the others that are left out, so that what one
-    kind hides another seed shows (swarm testing).
-    """
-    troubles: list[Trouble] = []
-    left_out: list[str] = []
-    for name, kind in KINDS.items():
-        if name in without or (not kind.mix_share and not kind.mix_per_hour) or (name in OF_SEVERAL_HUBS and hubs == 1):
-            continue
-        if rng.random() < off:
-            left_out.append(name)
-            continue
-        amount = None if kind.amount is None else round(kind.amount * rng.uniform(0.1, 1.0), 3)
-        if kind.mix_share:
-            share = min(1.0, kind.mix_share * scale)
-            troubles.append(Trouble(fault=name, share=share, amount=amount))
-            continue
-        whose = agents if kind.on in {"agent", "card"} or name in OF_AGENTS else (None,)
-        for agent in whose:
-            at = 0.0
-            while (at := at + rng.expovariate(kind.mix_per_hour * scale / 3_600)) < duration if scale else False:
-                hub = rng.randint(1, hubs) if hubs > 1 and name in OF_ONE_HUB else None
-                if name == "clock-jump":
-                    amount = round(rng.uniform(-7_200, 7_200) if hub is None else rng.uniform(-SKEW_S, SKEW_S))
-                low, high = kind.mix_lasts
-                lasts = f"{rng.uniform(low, high):.1f}s" if high else None
-                whom = {"agent": agent, "hub": hub}
-                written = {"fault": name, "at": f"{at:.1f}s", "lasts": lasts, "amount": amount, **whom}
-                troubles.append(Trouble.model_validate(written))
-    return MixedTroubles(troubles=tuple(troubles), left_out=tuple(left_out))
