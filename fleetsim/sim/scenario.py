@@ -432,23 +432,22 @@ def mixed(scenario: Scenario, mix: Mix) -> tuple[tuple[Trouble, ...], tuple[str,
     troubles: list[Trouble] = []
     left_out: list[str] = []
     for name, kind in KINDS.items():
-        possible = (kind.mix_share or kind.mix_per_hour) and (hubs > 1 or name not in OF_SEVERAL_HUBS)
-        if name in mix.without or not possible:
+        times, low, high = kind.hourly
+        if name in mix.without or not (kind.share or times) or (name in OF_SEVERAL_HUBS and hubs == 1):
             continue
         if rng.random() < mix.off:
             left_out.append(name)
             continue
         amount = None if kind.amount is None else round(kind.amount * rng.uniform(0.1, 1.0), 3)
-        if kind.mix_share:
-            troubles.append(Trouble(fault=name, share=min(1.0, kind.mix_share * mix.scale), amount=amount))
+        if kind.share:
+            troubles.append(Trouble(fault=name, share=min(1.0, kind.share * mix.scale), amount=amount))
             continue
         for agent in agents if kind.on in {"agent", "card"} or name in OF_AGENTS else (None,):
             at = 0.0
-            while mix.scale and (at := at + rng.expovariate(kind.mix_per_hour * mix.scale / 3_600)) < scenario.duration:
+            while mix.scale and (at := at + rng.expovariate(times * mix.scale / 3_600)) < scenario.duration:
                 hub = rng.randint(1, hubs) if hubs > 1 and name in OF_ONE_HUB else None
                 if name == "clock-jump":
                     amount = round(rng.uniform(-7_200, 7_200) if hub is None else rng.uniform(-SKEW_S, SKEW_S))
-                low, high = kind.mix_lasts
                 lasts = f"{rng.uniform(low, high):.1f}s" if high else None
                 whom = {"agent": agent, "hub": hub}
                 written = {"fault": name, "at": f"{at:.1f}s", "lasts": lasts, "amount": amount, **whom}

@@ -7,7 +7,7 @@ and storage. The kinds are those of the fault tables of caller and agent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Annotated, Literal, TypeAlias
 
@@ -28,263 +28,192 @@ POLLS = ("tasks/get", "GetTask")
 STREAMS = ("message/stream", "tasks/resubscribe", "SendStreamingMessage", "SubscribeToTask", "tasks/sendSubscribe")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Kind:
     """One kind of trouble. ``on`` says what it meets: calls to an agent, webhooks to the hub, or a process.
 
     ``fault`` makes the testbed's fault of ``amount`` (seconds, or how many times); processes have none. ``methods`` are
-    the JSON-RPC methods it meets, all if none are named. ``mix`` is how often it comes in the standard mix: a share of
-    messages, or how many times an hour.
+    the JSON-RPC methods it meets, all if none are named. In a mix it meets a ``share`` of messages, or comes so many
+    times ``hourly``, each for so many seconds at least and at most.
     """
 
-    about: str
     on: Literal["agent", "card", "webhook", "process"]
+    about: str
     fault: Callable[[float], Fault] | None = None
+    _: KW_ONLY
     methods: tuple[str, ...] = ()
     amount: float | None = None
-    mix_share: float = 0.0
-    mix_per_hour: float = 0.0
-    mix_lasts: tuple[float, float] = (0.0, 0.0)
+    share: float = 0.0
+    hourly: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
 KINDS: Mapping[str, Kind] = {
     "agent-down": Kind(
-        about="connections to the agent are refused; it keeps its tasks",
-        on="process",
-        mix_per_hour=1 / 8,
-        mix_lasts=(60.0, 1_200.0),
+        "process", "connections to the agent are refused; it keeps its tasks", hourly=(1 / 8, 60.0, 1_200.0)
     ),
-    "agent-restart": Kind(
-        about="the agent is killed and comes back without its tasks",
-        on="process",
-        mix_per_hour=1 / 6,
-        mix_lasts=(1.0, 60.0),
-    ),
+    "agent-restart": Kind("process", "the agent is killed and comes back without its tasks", hourly=(1 / 6, 1.0, 60.0)),
     "hub-restart": Kind(
-        about="the hub is killed where it stands and comes back on its ledger",
-        on="process",
-        mix_per_hour=1 / 3,
-        mix_lasts=(1.0, 120.0),
+        "process", "the hub is killed where it stands and comes back on its ledger", hourly=(1 / 3, 1.0, 120.0)
     ),
     "hub-dies-writing": Kind(
-        about="the hub is killed right after it next wrote to its ledger, before it acts on it, and comes back",
-        on="process",
-        mix_per_hour=1 / 3,
-        mix_lasts=(1.0, 120.0),
+        "process",
+        "the hub is killed right after it next wrote to its ledger, before it acts on it, and comes back",
+        hourly=(1 / 3, 1.0, 120.0),
     ),
-    "hub-pause": Kind(
-        about="the hub's process stands still, and then goes on",
-        on="process",
-        mix_per_hour=1 / 3,
-        mix_lasts=(1.0, 90.0),
-    ),
-    "hub-cut": Kind(
-        about="the hub cannot reach the ledger that it shares with others",
-        on="process",
-        mix_per_hour=1 / 3,
-        mix_lasts=(1.0, 90.0),
-    ),
+    "hub-pause": Kind("process", "the hub's process stands still, and then goes on", hourly=(1 / 3, 1.0, 90.0)),
+    "hub-cut": Kind("process", "the hub cannot reach the ledger that it shares with others", hourly=(1 / 3, 1.0, 90.0)),
     "hub-unreachable": Kind(
-        about="webhooks find no hub; the hub itself goes on",
-        on="webhook",
-        fault=lambda _: faults.Refuse(),
-        mix_per_hour=1 / 12,
-        mix_lasts=(30.0, 600.0),
+        "webhook",
+        "webhooks find no hub; the hub itself goes on",
+        lambda _: faults.Refuse(),
+        hourly=(1 / 12, 30.0, 600.0),
     ),
     "slower": Kind(
-        about="the agent works as many times slower as amount says",
-        on="process",
-        amount=2.0,
-        mix_per_hour=1 / 4,
-        mix_lasts=(30.0, 600.0),
+        "process", "the agent works as many times slower as amount says", amount=2.0, hourly=(1 / 4, 30.0, 600.0)
     ),
     "clock-jump": Kind(
-        about="the hub's wall clock is set forward by amount seconds, or back if that is negative",
-        on="process",
+        "process",
+        "the hub's wall clock is set forward by amount seconds, or back if that is negative",
         amount=3_600.0,
-        mix_per_hour=1 / 24,
+        hourly=(1 / 24, 0.0, 0.0),
     ),
-    "disk-full": Kind(
-        about="the hub's ledger cannot be written",
-        on="process",
-        mix_per_hour=1 / 6,
-        mix_lasts=(1.0, 60.0),
-    ),
+    "disk-full": Kind("process", "the hub's ledger cannot be written", hourly=(1 / 6, 1.0, 60.0)),
     "disk-error": Kind(
-        about="as many of the hub's next writes to its ledger fail as amount says, with nothing written",
-        on="process",
+        "process",
+        "as many of the hub's next writes to its ledger fail as amount says, with nothing written",
         amount=1.0,
-        mix_per_hour=1.0,
+        hourly=(1.0, 0.0, 0.0),
     ),
     "slow-disk": Kind(
-        about="every write to the hub's ledger takes amount seconds",
-        on="process",
-        amount=0.5,
-        mix_per_hour=1 / 6,
-        mix_lasts=(10.0, 120.0),
+        "process", "every write to the hub's ledger takes amount seconds", amount=0.5, hourly=(1 / 6, 10.0, 120.0)
     ),
     "stall": Kind(
-        about="the process stops for amount seconds, as on a host that sleeps",
-        on="process",
-        amount=5.0,
-        mix_per_hour=4.0,
+        "process", "the process stops for amount seconds, as on a host that sleeps", amount=5.0, hourly=(4.0, 0.0, 0.0)
     ),
     "ceremony-edits": Kind(
-        about="every half minute somebody disables, deletes, half writes or puts back a ceremony's file",
-        on="process",
-        mix_per_hour=1 / 3,
-        mix_lasts=(600.0, 3_600.0),
+        "process",
+        "every half minute somebody disables, deletes, half writes or puts back a ceremony's file",
+        hourly=(1 / 3, 600.0, 3_600.0),
     ),
     "forged-webhooks": Kind(
-        about="every half minute webhooks come that no agent sent: without a token, with one changed, or another's",
-        on="process",
-        mix_per_hour=1.0,
-        mix_lasts=(30.0, 300.0),
+        "process",
+        "every half minute webhooks come that no agent sent: without a token, with one changed, or another's",
+        hourly=(1.0, 30.0, 300.0),
     ),
     "new-api-keys": Kind(
-        about="the agent asks for a new API key, which the hub has amount seconds later",
-        on="process",
+        "process",
+        "the agent asks for a new API key, which the hub has amount seconds later",
         amount=4.0,
-        mix_per_hour=1 / 24,
+        hourly=(1 / 24, 0.0, 0.0),
     ),
     "new-webhook-keys": Kind(
-        about="the hub is restarted with a new epoch of webhook keys; those of the one before are still good",
-        on="process",
-        mix_per_hour=1 / 12,
-        mix_lasts=(1.0, 60.0),
+        "process",
+        "the hub is restarted with a new epoch of webhook keys; those of the one before are still good",
+        hourly=(1 / 12, 1.0, 60.0),
     ),
     "new-zone": Kind(
-        about="the hub's host moves to another time zone, and so does a ceremony's file",
-        on="process",
-        mix_per_hour=1 / 6,
-        mix_lasts=(600.0, 3_600.0),
+        "process",
+        "the hub's host moves to another time zone, and so does a ceremony's file",
+        hourly=(1 / 6, 600.0, 3_600.0),
     ),
     "hang": Kind(
-        about="the agent takes calls and answers none",
-        on="agent",
-        fault=lambda _: faults.Stall(at="response"),
-        mix_per_hour=1 / 4,
-        mix_lasts=(30.0, 120.0),
+        "agent",
+        "the agent takes calls and answers none",
+        lambda _: faults.Stall(at="response"),
+        hourly=(1 / 4, 30.0, 120.0),
     ),
     "slow-answers": Kind(
-        about="every answer of the agent comes amount seconds late",
-        on="agent",
-        fault=lambda seconds: faults.SlowStart(seconds=seconds),
+        "agent",
+        "every answer of the agent comes amount seconds late",
+        lambda seconds: faults.SlowStart(seconds=seconds),
         amount=5.0,
-        mix_share=0.05,
+        share=0.05,
     ),
     "lost-request": Kind(
-        about="a call is lost before it reaches the agent",
-        on="agent",
-        fault=lambda _: faults.LoseRequest(),
-        mix_share=0.02,
+        "agent", "a call is lost before it reaches the agent", lambda _: faults.LoseRequest(), share=0.02
     ),
     "lost-reply": Kind(
-        about="the agent does what it was asked, and its answer is lost",
-        on="agent",
-        fault=lambda _: faults.LoseReply(),
-        mix_share=0.02,
+        "agent", "the agent does what it was asked, and its answer is lost", lambda _: faults.LoseReply(), share=0.02
     ),
     "lost-sends": Kind(
-        about="as lost-reply, for the call that begins a task alone",
-        on="agent",
-        fault=lambda _: faults.LoseReply(),
+        "agent",
+        "as lost-reply, for the call that begins a task alone",
+        lambda _: faults.LoseReply(),
         methods=SENDS,
-        mix_share=0.02,
+        share=0.02,
     ),
-    "bad-gateway": Kind(
-        about="something in between answers 502",
-        on="agent",
-        fault=lambda _: faults.html_error(502),
-        mix_share=0.01,
-    ),
+    "bad-gateway": Kind("agent", "something in between answers 502", lambda _: faults.html_error(502), share=0.01),
     "busy": Kind(
-        about="something in between answers 503, and asks for amount seconds of patience",
-        on="agent",
-        fault=lambda seconds: faults.Status(status=503, headers={"retry-after": str(round(seconds))}),
+        "agent",
+        "something in between answers 503, and asks for amount seconds of patience",
+        lambda seconds: faults.Status(status=503, headers={"retry-after": str(round(seconds))}),
         amount=10.0,
-        mix_share=0.01,
+        share=0.01,
     ),
     "redirects": Kind(
-        about="something in between sends callers elsewhere",
-        on="agent",
-        fault=lambda _: faults.Status(status=307, headers={"location": "http://elsewhere.sim:8000/a2a"}),
-        mix_share=0.005,
+        "agent",
+        "something in between sends callers elsewhere",
+        lambda _: faults.Status(status=307, headers={"location": "http://elsewhere.sim:8000/a2a"}),
+        share=0.005,
     ),
     "stalled-bodies": Kind(
-        about="answers stop amount bytes after their beginning, and the connection stays",
-        on="agent",
-        fault=lambda count: faults.Stall(at="body", after_bytes=int(count)),
+        "agent",
+        "answers stop amount bytes after their beginning, and the connection stays",
+        lambda count: faults.Stall(at="body", after_bytes=int(count)),
         amount=100.0,
-        mix_share=0.01,
+        share=0.01,
     ),
     "doubled-events": Kind(
-        about="each piece of a stream arrives twice",
-        on="agent",
-        fault=lambda _: faults.EditChunk(edit=lambda chunk: chunk + chunk if chunk.startswith(b"data:") else chunk),
+        "agent",
+        "each piece of a stream arrives twice",
+        lambda _: faults.EditChunk(edit=lambda chunk: chunk + chunk if chunk.startswith(b"data:") else chunk),
         methods=STREAMS,
-        mix_share=0.1,
+        share=0.1,
     ),
     "junk": Kind(
-        about="what the agent answers arrives broken",
-        on="agent",
-        fault=lambda _: faults.EditChunk(edit=lambda body: b"\x00\xff{]" + body[: len(body) // 2]),
-        mix_share=0.01,
+        "agent",
+        "what the agent answers arrives broken",
+        lambda _: faults.EditChunk(edit=lambda body: b"\x00\xff{]" + body[: len(body) // 2]),
+        share=0.01,
     ),
     "cut-streams": Kind(
-        about="streams break after amount bytes",
-        on="agent",
-        fault=lambda count: faults.DropAfter(bytes_passed=int(count)),
+        "agent",
+        "streams break after amount bytes",
+        lambda count: faults.DropAfter(bytes_passed=int(count)),
         methods=STREAMS,
         amount=1_500.0,
-        mix_share=0.15,
+        share=0.15,
     ),
-    "failing-polls": Kind(
-        about="looks at a task are refused",
-        on="agent",
-        fault=lambda _: faults.Refuse(),
-        methods=POLLS,
-        mix_share=0.02,
-    ),
+    "failing-polls": Kind("agent", "looks at a task are refused", lambda _: faults.Refuse(), methods=POLLS, share=0.02),
     "card-gone": Kind(
-        about="the agent's card is not there",
-        on="card",
-        fault=lambda _: faults.Status(status=404),
-        mix_per_hour=1 / 4,
-        mix_lasts=(60.0, 900.0),
+        "card", "the agent's card is not there", lambda _: faults.Status(status=404), hourly=(1 / 4, 60.0, 900.0)
     ),
     "card-junk": Kind(
-        about="the agent's card cannot be read",
-        on="card",
-        fault=lambda _: faults.Status(status=200, body=b'{"name": 7', headers={"content-type": "application/json"}),
-        mix_per_hour=1 / 4,
-        mix_lasts=(60.0, 900.0),
+        "card",
+        "the agent's card cannot be read",
+        lambda _: faults.Status(status=200, body=b'{"name": 7', headers={"content-type": "application/json"}),
+        hourly=(1 / 4, 60.0, 900.0),
     ),
-    "lost-webhooks": Kind(
-        about="webhooks are lost on their way",
-        on="webhook",
-        fault=lambda _: faults.LoseRequest(),
-        mix_share=0.1,
-    ),
+    "lost-webhooks": Kind("webhook", "webhooks are lost on their way", lambda _: faults.LoseRequest(), share=0.1),
     "doubled-webhooks": Kind(
-        about="webhooks arrive twice, the second time amount seconds later",
-        on="webhook",
-        fault=lambda seconds: faults.Duplicate(copies=1, after_s=seconds),
+        "webhook",
+        "webhooks arrive twice, the second time amount seconds later",
+        lambda seconds: faults.Duplicate(copies=1, after_s=seconds),
         amount=3.0,
-        mix_share=0.1,
+        share=0.1,
     ),
     "late-webhooks": Kind(
-        about="webhooks arrive up to amount seconds late, and so out of order",
-        on="webhook",
-        fault=lambda seconds: faults.Late(low_s=0.0, high_s=seconds),
+        "webhook",
+        "webhooks arrive up to amount seconds late, and so out of order",
+        lambda seconds: faults.Late(low_s=0.0, high_s=seconds),
         amount=600.0,
-        mix_share=0.1,
+        share=0.1,
     ),
     "unacknowledged-webhooks": Kind(
-        about="the hub takes webhooks, and its answer to the agent is lost",
-        on="webhook",
-        fault=lambda _: faults.LoseReply(),
-        mix_share=0.05,
+        "webhook",
+        "the hub takes webhooks, and its answer to the agent is lost",
+        lambda _: faults.LoseReply(),
+        share=0.05,
     ),
 }
 """Every kind, by the name a scenario has for it."""
