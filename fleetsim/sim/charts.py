@@ -296,10 +296,8 @@ def timeline_of(run: Run) -> Timeline:
     took: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     loads: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     spent = 0.0
-    for request in requests:
-        if request.end is None or (outcome := request.end.outcome) is None or request.end.t < 0:
-            continue
-        at, part = request.end.t, int(request.end.t / line.width_s)
+    for request, end, outcome in run.endings():
+        at, part = end.t, int(end.t / line.width_s)
         line.outcomes[part][outcome.kind.value] += 1
         if outcome.cost_usd:
             spent += outcome.cost_usd

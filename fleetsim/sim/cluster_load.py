@@ -257,7 +257,7 @@ def _on_play(version: str, run: str, number: int, parts: int, **scene: Any) -> t
     run_in_counts = Run()
     run_in_counts.counters = FigureCounters.merged([report.run.counters])
     load = None if report.load is None else LoadMetrics.merged([report.load])
-    return replace(report, run=run_in_counts, load=load, endings=(), digest=""), part.late_start_s
+    return replace(report, run=run_in_counts, load=load, digest=""), part.late_start_s
 
 
 def _on_clock() -> float:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from fleetsim.events.fleet import CeremonyLate
 from fleetsim.health.figures import Expectation
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Outcome
 from fleetsim.recording.events import (
     MessagesHit,
     RecordingEnded,
@@ -25,7 +24,7 @@ from fleetsim.recording.reader import RecordingLine
 from fleetsim.sim.clocks import VIRTUAL, ClockRate
 from fleetsim.sim.invariants import INVARIANTS, InvariantResult, verdicts
 from fleetsim.sim.load import LoadMetrics, load_of
-from fleetsim.sim.run import RUNNING, RequestRun, Run
+from fleetsim.sim.run import RUNNING, Run
 
 SCHEMA = "fleetsim-sim/1"
 FROM_EVENTS = frozenset({"I-03", "I-06"})
@@ -43,15 +42,6 @@ class Result(StrEnum):
     """An expectation of the scenario does not hold, or a ceremony has a problem."""
     VIOLATED = "violated"
     """An invariant is broken: a defect of fleetsim."""
-
-
-class RequestEnding(NamedTuple):
-    """How one request ended. ``replica_of`` is the scenario's name of the agent."""
-
-    at_s: float
-    outcome: Outcome
-    replica_of: str
-    request: RequestRun
 
 
 class TroubleRow(NamedTuple):
@@ -132,7 +122,7 @@ class SimulationReport:
     ended the run early, ``unsettled`` the number of requests that were canceled because they had not ended long after
     the traffic, and ``load`` the load. ``of_hub``: the recording is of a hub; ``unchecked`` are the invariants that
     such a recording cannot show. ``problems`` are wrong ceremony files, and targets that do not exist or lack the
-    skill. ``workers`` are those of a cluster that played it in parts, which leaves no recording and no ``endings``.
+    skill. ``workers`` are those of a cluster that played it in parts, which leaves no recording.
     ``file`` is the scenario as a code host names it, and ``places`` the lines of its expectations, if known.
     """
 
@@ -148,7 +138,6 @@ class SimulationReport:
     expectations: tuple[tuple[Expectation, float | None, bool], ...]
     verdicts: tuple[InvariantResult, ...]
     troubles: tuple[TroubleRow, ...]
-    endings: tuple[RequestEnding, ...]
     wall_s: float = 0.0
     cpu_s: float = 0.0
     clock: ClockRate = VIRTUAL
@@ -250,7 +239,6 @@ def report_of(lines: Iterable[RecordingLine]) -> SimulationReport:
         expectations=tuple((e, e.figure(figures), e.holds(figures)) for e in expect),
         verdicts=tuple(v for v in verdicts(run) if v.invariant.number not in exempt),
         troubles=tuple(_troubles(run)),
-        endings=tuple(_endings(run)),
         wall_s=played.wall_s,
         cpu_s=played.cpu_s,
         clock=clock,
@@ -303,11 +291,3 @@ def _ceremonies(run: Run, due: SlotsCounted) -> Iterator[CeremonyTotals]:
             skipped=counts[ceremony]["CeremonySkipped"],
             ended=Counter(slot.status for slot in fired if slot.status != RUNNING),
         )
-
-
-def _endings(run: Run) -> Iterator[RequestEnding]:
-    ended = [request for request in run.requests.values() if request.end is not None and request.end.t >= 0]
-    for request in sorted(ended, key=lambda request: request.end.line if request.end else 0):
-        if request.end is not None and request.end.outcome is not None:
-            outcome = request.end.outcome
-            yield RequestEnding(request.end.t, outcome, run.replica_of(outcome.agent), request)

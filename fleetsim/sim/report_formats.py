@@ -20,7 +20,8 @@ from fleetsim.sim import charts
 from fleetsim.sim.charts import Timeline, timeline_of
 from fleetsim.sim.invariants import InvariantResult
 from fleetsim.sim.load import LoadMetrics
-from fleetsim.sim.report import RequestEnding, Result, SimulationReport
+from fleetsim.sim.report import Result, SimulationReport
+from fleetsim.sim.run import Ending, RequestRun
 
 AGENTS_MAX = 40
 _STYLE = ".rules{margin:.6rem 0}.wide{overflow-x:auto}summary{cursor:pointer}" + charts.STYLE
@@ -328,10 +329,10 @@ def endings_about(report: SimulationReport, expectation: Expectation) -> Iterato
     """
     agent, skill, metric = expectation.agent, expectation.skill, expectation.metric
     mine = [
-        ending
-        for ending in report.endings
-        if (agent is None or agent in {ending.outcome.agent, ending.replica_of})
-        and (skill is None or ending.outcome.skill == skill)
+        (request, end, outcome)
+        for request, end, outcome in report.run.endings()
+        if (agent is None or agent in {outcome.agent, report.run.replica_of(outcome.agent)})
+        and (skill is None or outcome.skill == skill)
     ]
     if expectation.unit is Unit.SECONDS:
         whole = metric.startswith(("duration", "response"))
@@ -341,37 +342,33 @@ def endings_about(report: SimulationReport, expectation: Expectation) -> Iterato
     elif expectation.unit is Unit.DOLLARS:
         yield from _most(report, mine, lambda o: o.cost_usd or 0.0, lambda usd: shown(Unit.DOLLARS, usd))
     elif metric in {*OutcomeKind} - {OutcomeKind.COMPLETED}:
-        yield from _grouped(report, [ending for ending in mine if ending.outcome.kind == metric])
+        yield from _grouped(report, [row for row in mine if row[2].kind == metric])
     elif metric in {"success_rate", "successes", "failures", OutcomeKind.COMPLETED}:
-        yield from _grouped(report, [ending for ending in mine if not ending.outcome.success])
+        yield from _grouped(report, [row for row in mine if not row[2].success])
 
 
 def _most(
-    report: SimulationReport,
-    endings: list[RequestEnding],
-    amount: Callable[[Outcome], float],
-    words: Callable[[float], str],
+    report: SimulationReport, endings: list[Ending], amount: Callable[[Outcome], float], words: Callable[[float], str]
 ) -> Iterator[str]:
-    for ending in nlargest(SLOWEST_MAX, endings, key=lambda ending: amount(ending.outcome)):
-        if most := amount(ending.outcome):
-            outcome, at = ending.outcome, moment(report.start, ending.at_s)
-            yield f"{words(most)} at {outcome.agent}, ended {at}{_amid(report, ending)}"
+    for request, end, outcome in nlargest(SLOWEST_MAX, endings, key=lambda row: amount(row[2])):
+        if most := amount(outcome):
+            at = moment(report.start, end.t)
+            yield f"{words(most)} at {outcome.agent}, ended {at}{_amid(report, request)}"
             yield f"  {outcome.skill} {outcome.correlation_id}: {outcome.kind}"
 
 
-def _grouped(report: SimulationReport, endings: list[RequestEnding]) -> Iterator[str]:
-    groups: dict[tuple[str, str], list[RequestEnding]] = {}
+def _grouped(report: SimulationReport, endings: list[Ending]) -> Iterator[str]:
+    groups: dict[tuple[str, str], list[Ending]] = {}
     for ending in endings:
-        groups.setdefault((ending.outcome.agent, ending.outcome.kind), []).append(ending)
+        groups.setdefault((ending[2].agent, ending[2].kind), []).append(ending)
     for (agent, kind), group in list(groups.items())[:SHOWN_MAX]:
-        first = group[0]
-        at, outcome = moment(report.start, first.at_s), first.outcome
-        yield f"{len(group)} x {kind} at {agent}, first at {at}{_amid(report, first)}"
+        request, end, outcome = group[0]
+        yield f"{len(group)} x {kind} at {agent}, first at {moment(report.start, end.t)}{_amid(report, request)}"
         yield f"  {outcome.skill} {outcome.correlation_id}: {one_line(outcome.reason, 90)}"
 
 
-def _amid(report: SimulationReport, ending: RequestEnding) -> str:
-    troubles = report.run.troubles_met(ending.request)
+def _amid(report: SimulationReport, request: RequestRun) -> str:
+    troubles = report.run.troubles_met(request)
     return f" amid {', '.join(troubles)}" if troubles else ""
 
 

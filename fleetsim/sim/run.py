@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from sys import intern
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from msgspec import structs
 
@@ -120,6 +120,10 @@ class RequestRun:
     unpolled: list[RequestEvent] = field(default_factory=list)
     questions: list[QuestionRun] = field(default_factory=list)
     artifacts: set[str | None] = field(default_factory=set)
+
+
+Ending: TypeAlias = tuple[RequestRun, RequestEvent, Outcome]
+"""A request that ended, its end, and its outcome."""
 
 
 @dataclass(slots=True)
@@ -256,6 +260,12 @@ class Run:
     def replica_of(self, agent: str) -> str:
         """The scenario's name of an agent of the run."""
         return agent if self.start is None else self.start.replicas.get(agent, agent)
+
+    def endings(self) -> list[Ending]:
+        """The requests that ended in the run, in the order of their ends."""
+        ended = ((request, request.end) for request in self.requests.values() if request.end is not None)
+        found = [(request, end, end.outcome) for request, end in ended if end.outcome is not None and end.t >= 0]
+        return sorted(found, key=lambda row: row[1].line)
 
     def troubles_met(self, request: RequestRun) -> list[str]:
         """The troubles of the request's agent, or of the whole fleet, between its acceptance and its end."""
