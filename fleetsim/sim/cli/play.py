@@ -55,6 +55,8 @@ from fleetsim.sim.seeds import Coverage, SeedRun, Values, coverage_json, coverag
 
 T = TypeVar("T")
 LOOK_EVERY_S = 0.2
+LINE_EVERY_S = 30.0
+"""How often a line of progress is written where no terminal is: into a log, which may be of hours."""
 LONG_S = 5.0
 """From which estimate on a run is announced."""
 CLUSTER_AHEAD = 4
@@ -159,11 +161,10 @@ def play_and_tell(
     command: str = "",
 ) -> int:
     """Plays a scenario with its progress on stderr, reports, and returns the exit code."""
-    drawn = sys.stderr.isatty() and not common.quiet
     with ExitStack() as stack:
         if record is None:
             record = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "run.jsonl"
-        try:
+        with Progress(common) as say:
             report = played(
                 scenario,
                 ceremonies,
@@ -173,11 +174,8 @@ def play_and_tell(
                 settle_s=settle_s,
                 entries=entries,
                 command=command,
-                progress=progress_of(common, scenario, clock),
+                progress=say.run_of(scenario, clock),
             )
-        finally:
-            if drawn:
-                rewrite("")
         return _tell(common, report, files, verbose=verbose)
 
 
@@ -192,22 +190,18 @@ def play_on_cluster(
     verbose: bool,
 ) -> int:
     """Plays a load run in parts on the workers of a cluster, reports, and returns the exit code."""
-    say = _Progress(common, time.perf_counter())
     command = f"fleetsim sim {shlex.quote(source.source)} --seed {scenario.seed} --clock {clock} --cluster {address}"
-    try:
-        with _ended_by_signals(), cluster(address) as connected:
-            report = play_parts(
-                connected,
-                scenario,
-                source.ceremonies,
-                source=source.source,
-                rate=clock,
-                settle_s=settle_s,
-                command=command,
-                show=say.line,
-            )
-    finally:
-        say.nothing()
+    with Progress(common) as say, _ended_by_signals(), cluster(address) as connected:
+        report = play_parts(
+            connected,
+            scenario,
+            source.ceremonies,
+            source=source.source,
+            rate=clock,
+            settle_s=settle_s,
+            command=command,
+            show=say.line,
+        )
     return _tell(common, report, (), verbose=verbose)
 
 
@@ -254,36 +248,6 @@ def read_option(option: str, read: Callable[[str], T], text: str) -> T:
         raise click.BadParameter(str(error), param_hint=f"'{option}'") from None
 
 
-def progress_of(common: CommonOptions, scenario: Scenario, clock: ClockRate) -> Callable[[float, Recorder], None]:
-    """A callback that shows the progress of a run on the terminal, in real time with the load of the last seconds.
-
-    Elsewhere a run in real time writes a line now and then, because it may last for hours.
-    """
-    began = shown = time.perf_counter()
-    drawn = sys.stderr.isatty() and not common.quiet
-
-    def show(at_s: float, recorder: Recorder) -> None:
-        nonlocal shown
-        now = time.perf_counter()
-        if now - shown < (LOOK_EVERY_S if drawn else LINE_EVERY_S) or (clock.virtual and not drawn):
-            return
-        shown = now
-        settling = "settling" if clock.virtual else "waiting for open requests (Ctrl-C ends it)"
-        part = settling if at_s > scenario.duration else f"{in_words(at_s)} of {in_words(scenario.duration)}"
-        speed = f"{at_s / (now - began):,.0f} times real time, {recorder.lines:,} lines"
-        line = f"{scenario.name}: {part}, {speed if clock.virtual else recorder.load.line(at_s, clock)}"
-        if drawn:
-            rewrite(line)
-        else:
-            common.note(line)
-
-    return show
-
-
-LINE_EVERY_S = 30.0
-"""How often a line of progress is written where no terminal is: into a log, which may be of hours."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioSource:
     """A scenario as it was read: the file, its text, and the files of its ceremonies."""
@@ -316,10 +280,9 @@ def play_seeds(common: CommonOptions, source: ScenarioSource, options: RunOption
     invariant that no seed met is a failure, too.
     """
     coverage, began = Coverage(hubs=source.scenario.hubs), time.perf_counter()
-    say = _Progress(common, began)
     stopped, lost, smaller = False, None, None
     try:
-        with _ended_by_signals(), _players(common, options) as (executor, jobs):
+        with Progress(common) as say, _ended_by_signals(), _players(common, options) as (executor, jobs):
             runs = run_seeds(
                 executor,
                 None if source.source == ANY else source.text,
@@ -345,8 +308,6 @@ def play_seeds(common: CommonOptions, source: ScenarioSource, options: RunOption
         lost = error  # reported after what was played
     except BrokenProcessPool:
         raise FleetsimError("a process that played seeds was killed", hint="fewer of them: --jobs") from None
-    finally:
-        say.nothing()
     wall_s = time.perf_counter() - began
     again = [f"fleetsim sim {shlex.quote(source.source)} --seed {run.seed}" for run in coverage.violated]
     if common.as_json:
@@ -410,7 +371,7 @@ def _players(common: CommonOptions, options: RunOptions) -> Iterator[tuple[Execu
 
 
 def _cut_down(
-    executor: Executor, source: ScenarioSource, run: SeedRun, *, tries: int, say: _Progress, path: Path | None
+    executor: Executor, source: ScenarioSource, run: SeedRun, *, tries: int, say: Progress, path: Path | None
 ) -> Path | None:
     """Write the smallest scenario found that breaks the rule the run broke first. None if the run does not repeat."""
     target = path or Path(f"{source.scenario.name}-{run.seed}.yaml")
@@ -442,40 +403,66 @@ def _cut_down(
     return target
 
 
-class _Progress:
-    """One line on stderr that is written over; without a terminal one now and then, and one for each broken rule."""
+class Progress:
+    """One line on stderr that is written over, until the block ends; without a terminal one now and then, and one for
+    each broken rule.
+    """
 
-    def __init__(self, common: CommonOptions, began: float) -> None:
+    def __init__(self, common: CommonOptions) -> None:
         self._common = common
         self._drawn = sys.stderr.isatty() and not common.quiet
-        self._began = self._shown = began
+        self._began = self._shown = time.perf_counter()
         self._violated = 0
 
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._drawn:
+            rewrite("")
+
+    def run_of(self, scenario: Scenario, clock: ClockRate) -> Callable[[float, Recorder], None]:
+        """A callback that shows the progress of a run, in real time with the load of the last seconds.
+
+        Without a terminal only a run in real time has one: it may last for hours.
+        """
+
+        def show(at_s: float, recorder: Recorder) -> None:
+            if (clock.virtual and not self._drawn) or not self._due():
+                return
+            settling = "settling" if clock.virtual else "waiting for open requests (Ctrl-C ends it)"
+            part = settling if at_s > scenario.duration else f"{in_words(at_s)} of {in_words(scenario.duration)}"
+            speed = f"{at_s / (self._shown - self._began):,.0f} times real time, {recorder.lines:,} lines"
+            self._show(f"{scenario.name}: {part}, {speed if clock.virtual else recorder.load.line(at_s, clock)}")
+
+        return show
+
     def seeds(self, coverage: Coverage, wanted: int) -> None:
+        new, self._violated = len(coverage.violated) > self._violated, len(coverage.violated)
         rate = coverage.runs / (time.perf_counter() - self._began)
         left = in_words((wanted - coverage.runs) / rate)
-        new, self._violated = len(coverage.violated) > self._violated, len(coverage.violated)
         bad = f", {self._violated} broke a rule, last {coverage.violated[-1].seed}" if self._violated else ""
         by = f" on {len(coverage.workers)} workers" if coverage.workers else ""
         line = f"{coverage.runs:,} of {wanted:,} seeds{by}, {rate:.2g} a second, {left} to go{bad}"
-        self._show(line, at_once=new or coverage.runs == 1)
+        self.line(line, at_once=new or coverage.runs == 1)
 
     def shrinking(self, tried: int, tries: int, smallest: Mapping[str, Any]) -> None:
         sizes = (f"{len(smallest.get(key, ()))} {key}" for key in ("fleet", "traffic", "weather"))
         line = f"cutting it down: {tried} of at most {tries} tries, {', '.join(sizes)}, {smallest['duration']}"
-        self._show(line, at_once=not tried)
+        self.line(line, at_once=not tried)
 
-    def line(self, line: str) -> None:
-        self._show(line, at_once=False)
+    def line(self, line: str, *, at_once: bool = False) -> None:
+        if self._due(at_once=at_once):
+            self._show(line)
 
-    def nothing(self) -> None:
-        if self._drawn:
-            rewrite("")
-
-    def _show(self, line: str, *, at_once: bool) -> None:
+    def _due(self, *, at_once: bool = False) -> bool:
         now = time.perf_counter()
+        due = at_once or now - self._shown >= (LOOK_EVERY_S if self._drawn else LINE_EVERY_S)
+        self._shown = now if due else self._shown
+        return due
+
+    def _show(self, line: str) -> None:
         if self._drawn:
             rewrite(line)
-        elif at_once or now - self._shown >= LINE_EVERY_S:
-            self._shown = now
+        else:
             self._common.note(line)

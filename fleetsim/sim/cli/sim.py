@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import tempfile
 from collections.abc import Mapping
 from datetime import timedelta
@@ -19,7 +18,6 @@ import click
 from fleetsim.cli import render
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import read_span, report_option, with_scheme
-from fleetsim.cli.terminal import rewrite
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 
@@ -346,21 +344,14 @@ async def _of_hub(common: CommonOptions, url: str | None, since_s: float) -> Obs
 def _played(common: CommonOptions, scenario: Any, ceremonies: Mapping[str, bytes], source: Path | str) -> Observed:
     from dataclasses import replace
 
-    from fleetsim.sim.cli.play import progress_of
+    from fleetsim.sim.cli.play import Progress
     from fleetsim.sim.clocks import VIRTUAL
     from fleetsim.sim.live import played
     from fleetsim.sim.observed import of_recording
 
-    drawn = sys.stderr.isatty() and not common.quiet
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, Progress(common) as say:
         record = Path(folder) / "run.jsonl"
-        try:
-            played(
-                scenario, ceremonies, source=str(source), record=record, progress=progress_of(common, scenario, VIRTUAL)
-            )
-        finally:
-            if drawn:
-                rewrite("")
+        played(scenario, ceremonies, source=str(source), record=record, progress=say.run_of(scenario, VIRTUAL))
         return replace(of_recording(record), source=str(source))
 
 
