@@ -65,7 +65,7 @@ def span(seconds: float) -> str:
 
 def standing(run: ScenarioView) -> Text:
     """The verdict, or the state so far."""
-    if run.of_hub:
+    if run.started.of_hub:
         return line(("a recording of a hub", STRONG))
     if run.verdict is not None:
         return line(RESULT[run.verdict.result].piece)
@@ -82,12 +82,10 @@ def standing(run: ScenarioView) -> Text:
 
 
 def progress(run: ScenarioView, width: int) -> Text:
-    if not run.duration_s:
+    if not (whole_s := run.started.duration_s):
         return line((span(run.at_s), STRONG), (" since the recording began", MUTED))
-    share, later_s = min(1.0, run.at_s / run.duration_s), int(run.at_s - run.duration_s)
-    moment = (
-        f"{span(run.duration_s)} +{span(later_s)}" if later_s > 0 else f"{span(run.at_s)} of {span(run.duration_s)}"
-    )
+    share, later_s = min(1.0, run.at_s / whole_s), int(run.at_s - whole_s)
+    moment = f"{span(whole_s)} +{span(later_s)}" if later_s > 0 else f"{span(run.at_s)} of {span(whole_s)}"
     rest = {RunState.RUNNING: "", RunState.SETTLING: " settling", RunState.ENDED: " over"}[run.state]
     text = line((f" {share:.0%} ", STRONG), moment, (rest, MUTED))
     cells = max(3, min(BAR_CELLS, width - text.cell_len))
@@ -97,7 +95,7 @@ def progress(run: ScenarioView, width: int) -> Text:
 
 def rules(run: ScenarioView, *, written: bool = False) -> Text:
     """The result of the rules for every run; ``written``: a process still writes the recording."""
-    if run.of_hub:
+    if run.started.of_hub:
         return line(("no rules: a hub's recording lacks the agents' side", MUTED))
     if run.verdict is None:
         ended = run.state is RunState.ENDED and not written
@@ -109,8 +107,8 @@ def rules(run: ScenarioView, *, written: bool = False) -> Text:
 
 def run_card(run: ScenarioView, width: int, *, written: bool = False) -> list[Text]:
     """Verdict, time and source."""
-    begun = line((f"from {run.start:%Y-%m-%d %H:%M:%SZ}", MUTED))
-    came = [begun] if run.of_hub else [line(("seed ", MUTED), str(run.seed)), begun]
+    begun = line((f"from {run.started.start:%Y-%m-%d %H:%M:%SZ}", MUTED))
+    came = [begun] if run.started.of_hub else [line(("seed ", MUTED), str(run.started.seed)), begun]
     return [
         clip(piece, width)
         for piece in (standing(run), progress(run, width), rules(run, written=written), fitted(came, width))
@@ -193,7 +191,7 @@ def agent_row(agent: AgentRow, run: ScenarioView, cells: int) -> TableRow:
 
 def expected(run: ScenarioView, width: int) -> list[Text]:
     """Each expectation with its figure now, then each broken rule with its moment."""
-    if run.of_hub:
+    if run.started.of_hub:
         what = (
             "A hub's recording has no expectations, and it lacks the agents' side of "
             "it. `fleetsim sim --replay FILE` reports the figures of the hub's events."
@@ -279,7 +277,7 @@ class ScenarioPane(Pane):
         rows = Rows(view.agents, lambda agent: agent.name, lambda agent: agent_row(agent, run, cells), about)
         self.main.show(rows, empty=self.instead(view, (), line(("No agent is known yet.", STRONG))))
         self._expected.set_titles("Expected", "figures so far" if run.verdict is None and run.expectations else "")
-        inputs = (run.of_hub, run.expectations, run.verdict, run.log_lines)
+        inputs = (run.started.of_hub, run.expectations, run.verdict, run.log_lines)
         self._expected.show(inputs, lambda width: expected(run, width))
         now = sum(row.ends_s is None for row in run.troubles)
         self._troubles.set_titles("Trouble", f"{now} active" if run.troubles else "")
@@ -298,7 +296,7 @@ class ScenarioPane(Pane):
         run = cast("ScenarioView | None", view.scenario)
         if run is None:
             return ""
-        past = "   of a hub: no expectations, no rules" if run.of_hub else ""
+        past = "   of a hub: no expectations, no rules" if run.started.of_hub else ""
         counts = f"{plural(view.counters.agents, 'agent')}   {view.counters.events:,} events"
         return f"{counts}   OK% and P95: last {view.window}{past}   read only"
 

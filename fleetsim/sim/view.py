@@ -50,20 +50,16 @@ class ExpectationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioView:
-    """A run at one moment. ``requests_cells`` and the like have one number per cell of ``width_s`` seconds.
+    """A run at one moment, by its first event. ``requests_cells`` and the like have one number per cell of ``width_s``
+    seconds.
 
     ``looks`` has each agent's health words with the second when each began. ``troubles`` has those that go on first,
     the newest first.
     """
 
-    of_hub: bool
-    name: str
-    seed: int
-    start: datetime
-    duration_s: float
+    started: ScenarioStarted
     at_s: float
     state: RunState
-    agents: tuple[str, ...]
     requests: int
     requests_hour: float
     in_flight: int
@@ -176,20 +172,15 @@ class ScenarioFold:
         run = self._run
         if run is None:
             return None
-        start, at_s = run.started, max(0.0, self._second(run, now))
+        at_s = max(0.0, self._second(run, now))
         while self._rated and self._rated[0] < at_s - HOUR_S:
             self._rated.popleft()
         verdict = next(iter(run.all(RunJudged)), None)
         ended = verdict is not None or run.all(RecordingEnded)
         return ScenarioView(
-            of_hub=start.of_hub,
-            name=start.scenario,
-            seed=start.seed,
-            start=start.start,
-            duration_s=start.duration_s,
+            started=run.started,
             at_s=at_s,
             state=RunState.ENDED if ended else RunState.RUNNING if run.calm_s is None else RunState.SETTLING,
-            agents=tuple(row.agent for row in start.agents),
             requests=self._requests,
             requests_hour=len(self._rated) * HOUR_S / min(HOUR_S, max(60.0, at_s)),
             in_flight=run.in_flight,

@@ -201,7 +201,8 @@ async def test_what_is_told_of_a_run_so_far(tmp_path: Path) -> None:
         player.playback.jump(650.0)
         await player.after()
         run = player.run
-        assert (run.name, run.seed, run.duration_s, run.at_s) == ("an-hour", 42, 1_200.0, 650.0)
+        about = run.started
+        assert (about.scenario, about.seed, about.duration_s, run.at_s) == ("an-hour", 42, 1_200.0, 650.0)
         assert [(row.fault, row.begins_s, row.ends_s) for row in run.troubles] == [
             ("lost-webhooks", 600.0, None),
             ("hang", 300.0, 420.0),
