@@ -11,7 +11,7 @@ import ipaddress
 import random
 import socket
 import struct
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import TypeAlias
 
 from fleetsim.model.errors import ConnectionLost, LimitReached, TransportError, Unreachable
@@ -159,25 +159,18 @@ class FaultProxy:
             while chunk := await upstream.read(CHUNK_BYTES):
                 sent_at = loop.time()
                 for piece in pipeline.pieces(chunk):
-                    if not await self._do(piece, sent_at, pipeline, writer):
-                        return
-
-    async def _do(
-        self, piece: Data | Wait | Break | End, sent_at: float, pipeline: FaultPipeline, writer: asyncio.StreamWriter
-    ) -> bool:
-        match piece:
-            case Data():
-                writer.write(piece.content)
-                await writer.drain()
-            case Wait():
-                await pipeline.deliver(sent_at, piece)
-            case Break():
-                raise ConnectionLost(piece.reason)
-            case End():
-                writer.write_eof()
-                await pause(HALF_CLOSED_S)
-                return False
-        return True
+                    match piece:
+                        case Data():
+                            writer.write(piece.content)
+                            await writer.drain()
+                        case Wait():
+                            await pipeline.deliver(sent_at, piece)
+                        case Break():
+                            raise ConnectionLost(piece.reason)
+                        case End():
+                            writer.write_eof()
+                            await pause(HALF_CLOSED_S)
+                            return
 
     @contextlib.asynccontextmanager
     async def _dial(self, request: Request, headers: Headers, body: bytes) -> AsyncIterator[asyncio.StreamReader]:
@@ -185,14 +178,9 @@ class FaultProxy:
             reader, writer = await asyncio.open_connection(self._target.host, self._target.port, limit=HEAD_BYTES_MAX)
         except OSError:
             raise Unreachable(f"{self._target}: connection refused") from None
-        path = request.url.removeprefix(str(self._target))
-        passed_on = [(name, value) for name, value in headers if name.lower() not in _HOP_HEADERS]
-        host = f"{self._target.host}:{self._target.port}"
-        lines = [
-            f"{request.method} {path} HTTP/1.1",
-            f"Host: {host}",
-            *(f"{name}: {value}" for name, value in passed_on),
-        ]
+        lines = [f"{request.method} {request.url.removeprefix(str(self._target))} HTTP/1.1"]
+        lines += [f"Host: {self._target.host}:{self._target.port}"]
+        lines += [f"{name}: {value}" for name, value in headers if name.lower() not in _HOP_HEADERS]
         lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
         try:
             writer.write("\r\n".join(lines).encode("latin-1") + body)
@@ -249,8 +237,8 @@ async def _until_gone(reader: asyncio.StreamReader) -> None:
 
 
 def _head(start: Start, length: int | None) -> bytes:
-    headers: Mapping[str, str] = {name: value for name, value in start.headers.items() if name != "connection"}
-    lines = [f"HTTP/1.1 {start.status} Status", *(f"{name}: {value}" for name, value in headers.items())]
+    lines = [f"HTTP/1.1 {start.status} Status"]
+    lines += [f"{name}: {value}" for name, value in start.headers.items() if name != "connection"]
     if length is not None:
         lines.append(f"content-length: {length}")
     return "\r\n".join([*lines, "connection: close", "", ""]).encode("latin-1")
