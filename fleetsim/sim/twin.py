@@ -16,6 +16,8 @@ from itertools import pairwise
 from statistics import NormalDist, fmean
 from typing import Any, NamedTuple, TypeAlias
 
+from pydantic.alias_generators import to_camel
+
 from fleetsim.ceremony.file import Ceremony
 from fleetsim.ceremony.written import value_text
 from fleetsim.fleet.settings import NAME
@@ -132,7 +134,9 @@ class PeopleTwin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Twin:
-    """The whole fleet. ``others`` counts outcomes that are blamed on no agent; a twin leaves out their causes."""
+    """The whole fleet. ``others`` counts outcomes that are blamed on no agent; a twin leaves out their causes.
+    ``left_out`` are the agents and skills with names that a scenario cannot have.
+    """
 
     agents: Mapping[str, AgentTwin]
     traffic: tuple[TrafficTwin, ...]
@@ -140,6 +144,7 @@ class Twin:
     start: datetime
     duration_s: float
     others: Mapping[str, int]
+    left_out: tuple[str, ...]
 
 
 def twin_of(seen: Observed, *, ceremonies: Sequence[Ceremony], poll_interval_s: float) -> Twin:
@@ -148,8 +153,15 @@ def twin_of(seen: Observed, *, ceremonies: Sequence[Ceremony], poll_interval_s: 
     """
     asked = Counter(question.correlation_id for question in seen.questions)
     agents: dict[str, dict[str, SkillTwin]] = defaultdict(dict)
+    unnamed: dict[str, None] = {}
     for (agent, skill), outcomes in seen.by_skill().items():
-        if any(outcome.counts for outcome in outcomes):
+        if not any(outcome.counts for outcome in outcomes):
+            continue
+        if not _AGENT.fullmatch(agent):
+            unnamed[f"agent {value_text(agent)}"] = None
+        elif not ID.fullmatch(skill):
+            unnamed[f"skill {value_text(skill)} of {agent}"] = None
+        else:
             called = seen.agents.get(agent, ObservedAgent())
             agents[agent][skill] = _skill(outcomes, asked, 0.0 if called.streaming or called.push else poll_interval_s)
     if not agents:
@@ -176,6 +188,7 @@ def twin_of(seen: Observed, *, ceremonies: Sequence[Ceremony], poll_interval_s: 
         start=seen.since.replace(microsecond=0),
         duration_s=_duration(seen, traffic),
         others=dict(others.most_common()),
+        left_out=tuple(unnamed),
     )
 
 
@@ -413,39 +426,18 @@ def _duration(seen: Observed, traffic: Sequence[TrafficTwin]) -> float:
 
 WORDS_ERROR_MAX = 0.003
 """How far a span in words may be from the number before it is written as a number."""
+SPANS = frozenset({"takes", "pause", "answer_after", "cancel_after"})
+SHARES = frozenset({"rejects", "asks", "asks_again", "never", "reject", "cancel"})
+"""The keys that are 0 unless given."""
 _AGENT = re.compile(NAME)
 
 
-def twin_text(
-    twin: Twin, seen: Observed, *, name: str, ceremonies: str | None, settings: Mapping[str, Any]
-) -> tuple[str, tuple[str, ...]]:
-    """The text of the scenario, and the agents and skills that it leaves out because of their names."""
-    left_out: tuple[str, ...] = ()
-    for agent, fitted in twin.agents.items():
-        if not _AGENT.fullmatch(agent):
-            left_out += (f"agent {value_text(agent)}",)
-        else:
-            unnamed = (skill for skill in fitted.skills if not ID.fullmatch(skill))
-            left_out += tuple(f"skill {value_text(skill)} of {agent}" for skill in unnamed)
-    agents = {
-        agent: replace(fitted, skills={skill: fit for skill, fit in fitted.skills.items() if ID.fullmatch(skill)})
-        for agent, fitted in twin.agents.items()
-        if _AGENT.fullmatch(agent)
-    }
-    agents = {agent: fitted for agent, fitted in agents.items() if fitted.skills}
-    traffic = tuple(s for s in twin.traffic if s.agent in agents and s.skill in agents[s.agent].skills)
-    twin = replace(twin, agents=agents, traffic=traffic)
-    return "".join(f"{line}\n" for line in _lines(twin, seen, name, ceremonies, settings, left_out)), left_out
+def twin_text(twin: Twin, seen: Observed, *, name: str, ceremonies: str | None, settings: Mapping[str, Any]) -> str:
+    """The text of the scenario."""
+    return "".join(f"{line}\n" for line in _lines(twin, seen, name, ceremonies, settings))
 
 
-def _lines(
-    twin: Twin,
-    seen: Observed,
-    name: str,
-    ceremonies: str | None,
-    settings: Mapping[str, Any],
-    left_out: tuple[str, ...],
-) -> Iterator[str]:
+def _lines(twin: Twin, seen: Observed, name: str, ceremonies: str | None, settings: Mapping[str, Any]) -> Iterator[str]:
     total = f"{len(seen.outcomes):,} requests from {seen.since:%Y-%m-%d %H:%M} to {seen.until:%Y-%m-%d %H:%M} UTC"
     yield f"# Fitted to what {value_text(seen.source)} holds: {total}."
     yield "# Everything may be edited. Play it: fleetsim sim FILE; compare: fleetsim sim diff FILE OTHER."
@@ -453,7 +445,7 @@ def _lines(
         ends = ", ".join(f"{count} {kind}" for kind, count in twin.others.items())
         yield f"# Ends that no agent answers for: {ends}."
         yield "# What caused them is not in this file: add it under `weather:` (docs/reference/scenarios.md)."
-    yield from (f"# Left out, since a scenario has no such name: {what}" for what in left_out)
+    yield from (f"# Left out, since a scenario has no such name: {what}" for what in twin.left_out)
     yield f"name: {value_text(name)}"
     yield f"duration: {span(twin.duration_s)}"
     yield f'start: "{twin.start.isoformat().replace("+00:00", "Z")}"'
@@ -491,16 +483,7 @@ def _skill_lines(fit: SkillTwin) -> Iterator[str]:
     ends = ", ".join(f"{count} {kind}" for kind, count in fit.kinds.items())
     few = f"; {fit.tasks} tasks only: shares and times are guesses" if fit.few else ""
     yield f"# {ends}{few}"
-    yield f"takes: {_written(fit.takes, span)}"
-    yield f"chunks: {_written(fit.chunks, number)}"
-    yield f"succeeds: {number(fit.succeeds)}"
-    for key, share in (("rejects", fit.rejects), ("asks", fit.asks), ("asksAgain", fit.asks_again)):
-        if share:
-            yield f"{key}: {number(share)}"
-    if fit.cost is not None:
-        yield f"cost: {_written(fit.cost, number)}"
-    if fit.confidence is not None:
-        yield f"confidence: {_written(fit.confidence, number)}"
+    yield from _keys(fit, "takes", "chunks", "succeeds", "rejects", "asks", "asks_again", "cost", "confidence")
     if fit.fails_with is not None:
         yield f"failsWith: {value_text(fit.fails_with)}"
 
@@ -520,23 +503,23 @@ def _traffic_lines(one: TrafficTwin) -> Iterator[str]:
         yield f"    within: {span(one.within_s)}"
     if one.turns > 1:
         yield f"    turns: {one.turns}"
-    if one.pause is not None:
-        yield f"    pause: {_written(one.pause, span)}"
+    yield from (f"    {line}" for line in _keys(one, "pause"))
 
 
 def _people_lines(people: PeopleTwin) -> Iterator[str]:
-    lines = []
-    if people.answer_after is not None:
-        lines.append(f"answerAfter: {_written(people.answer_after, span)}")
-    for key, share in (("never", people.never), ("reject", people.reject), ("cancel", people.cancel)):
-        if share:
-            lines.append(f"{key}: {number(share)}")
-    if people.cancel_after is not None:
-        lines.append(f"cancelAfter: {_written(people.cancel_after, span)}")
+    lines = list(_keys(people, "answer_after", "never", "reject", "cancel", "cancel_after"))
     if lines:
         few = ": too few to tell much" if people.questions < FEW else ""
         yield f"people:  # {people.questions} question{'s' * (people.questions != 1)}{few}"
         yield from (f"  {line}" for line in lines)
+
+
+def _keys(fitted: SkillTwin | TrafficTwin | PeopleTwin, *names: str) -> Iterator[str]:
+    """A line for each of the keys that were fitted."""
+    for name in names:
+        amount = getattr(fitted, name)
+        if amount is not None and (amount or name not in SHARES):
+            yield f"{to_camel(name)}: {_written(amount, span if name in SPANS else number)}"
 
 
 def _written(amount: Distribution, words: Any) -> str:

@@ -54,7 +54,7 @@ def traffic(moments: Sequence[float], *, until_s: float) -> TrafficTwin:
 
 
 def written(found: Observed, *, name: str = "twin", ceremonies: str | None = None) -> tuple[str, Scenario]:
-    text, _ = twin_text(twin(found), found, name=name, ceremonies=ceremonies, settings={})
+    text = twin_text(twin(found), found, name=name, ceremonies=ceremonies, settings={})
     return text, parse_scenario(text, "twin.yaml")[0]
 
 
@@ -307,10 +307,9 @@ def test_an_agents_text_stays_a_text(reason: str) -> None:
 def test_names_that_a_scenario_cannot_have_are_left_out_and_reported() -> None:
     ends = [outcome("a"), outcome("b", skill="do this: now"), outcome("c", agent="x y\n# z", skill="s")]
     found = seen(ends)
-    text, left_out = twin_text(twin(found), found, name="twin", ceremonies=None, settings={})
-    assert list(parse_scenario(text, "twin.yaml")[0].fleet) == ["quinn"]
-    assert len(left_out) == 2
-    assert all(f"# Left out, since a scenario has no such name: {what}\n" in text for what in left_out)
+    text, fitted = written(found)
+    assert list(fitted.fleet) == ["quinn"]
+    assert text.count("# Left out, since a scenario has no such name: ") == len(twin(found).left_out) == 2
 
 
 @pytest.mark.slow

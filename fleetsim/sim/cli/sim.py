@@ -237,13 +237,13 @@ def init(
         poll_interval_s=FleetSettings(**settings).poll_interval_s,
     )
     relative = None if folder is None else os.path.relpath(folder, out.resolve().parent)
-    text, left_out = twin_text(twin, seen, name="twin", ceremonies=relative, settings=settings)
+    text = twin_text(twin, seen, name="twin", ceremonies=relative, settings=settings)
     wanted, written = parse_scenario(text, str(out))
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{out}: {error.strerror}") from None
-    for what in left_out:
+    for what in twin.left_out:
         common.note(f"left out, since a scenario has no such name: {what}")
     few = [f"{a}/{s} ({fit.tasks})" for a, agent in twin.agents.items() for s, fit in agent.skills.items() if fit.few]
     if few:

@@ -168,7 +168,7 @@ def trial(fleet: Fleet, folder: Path, tell: Callable[[str], object] = print) -> 
 
     first = period(1)
     twin = twin_of(first, ceremonies=(), poll_interval_s=FleetSettings().poll_interval_s)
-    text, _ = twin_text(twin, first, name="twin", ceremonies=None, settings={})
+    text = twin_text(twin, first, name="twin", ceremonies=None, settings={})
     scenario, _ = parse_scenario(text, "twin.yaml")
     simulated = _played(scenario, folder)
     second = period(2)
