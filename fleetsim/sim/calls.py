@@ -20,8 +20,7 @@ from fleetsim.runtime.exchange import origin_of
 from fleetsim.runtime.ports import Request
 from fleetsim.sim.agents import FleetKeys
 from fleetsim.testbed.faults import called
-from fleetsim.testbed.network import MemoryNetwork, NetworkLink
-from fleetsim.testbed.simulated_exchange import SeenRequest
+from fleetsim.testbed.network import MemoryNetwork, NetworkLink, SeenRequest
 
 WEBHOOKS_KEPT = 100
 """The number of accepted webhooks that are kept, to be repeated."""

@@ -287,8 +287,8 @@ DEFECTS: tuple[Planted, ...] = (
     Planted(
         name="U12",
         wrong="a reply has no deadline once it began",
-        file="testbed/simulated_exchange.py",
-        old="None if request.limits.total_s is None else self._now() + request.limits.total_s",
+        file="testbed/network.py",
+        old="None if request.limits.total_s is None else began + request.limits.total_s",
         new="None",
         found_by="I-26",
         seed=2,
