@@ -85,9 +85,10 @@ class Agent:
     def __init__(
         self, name: str, *, runtime: Runtime | Runtimes = running_runtime, **settings: Unpack[AgentOptions]
     ) -> None:
-        self._runtime = runtime
+        self.runtime = runtime
+        """The runtime, or the function that opens one at each start."""
+        self.settings = AgentSettings.of(name, settings)
         self._served: ASGIApp | None = None
-        self._settings = AgentSettings.of(name, settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The agent as an ASGI application of its own, for ``uvicorn my_module:agent`` or a transport in process. The
@@ -97,17 +98,8 @@ class Agent:
             self._served = self.app()
         await self._served(scope, receive, send)
 
-    @property
-    def runtime(self) -> Runtime | Runtimes:
-        """The runtime, or the function that opens one at each start."""
-        return self._runtime
-
-    @property
-    def settings(self) -> AgentSettings:
-        return self._settings
-
     def add(self, skill: Skill) -> None:
-        self._settings = replace(self._settings, skills=(*self._settings.skills, skill))
+        self.settings = replace(self.settings, skills=(*self.settings.skills, skill))
 
     @overload
     def skill(self, function: AnyFunction, /) -> Skill: ...
@@ -129,7 +121,7 @@ class Agent:
 
     def engine(self) -> Engine:
         """A fresh, unstarted engine of this agent. Raises ConfigError if the card would mislead."""
-        return Engine(self._settings, self._runtime)
+        return Engine(self.settings, self.runtime)
 
     def app(self) -> ASGIApp:
         """A fresh ASGI application with its own tasks. Raises ConfigError if the card would mislead."""
@@ -147,7 +139,7 @@ class Agent:
         listener = server.listen(host, port)
         try:
             await engine.start()
-            app, limits = self.mount(engine), self._settings.limits
+            app, limits = self.mount(engine), self.settings.limits
             async with server.serving(app, limits, listener, on_stop=engine.stop) as url:
                 yield url
         finally:
@@ -166,10 +158,10 @@ class Agent:
             sys.stderr.write(f"error: {error}\n  next: {error.hint}\n")
             raise SystemExit(2) from None
         bound = listener.getsockname()[1]
-        if not server.is_loopback(host) and self._settings.authenticator().open:
-            log.warning("%s listens on %s without a key: anyone who can reach it can use it", self._settings.name, host)
-        log.info("%s serves A2A at http://%s:%d%s", self._settings.name, host, bound, self._settings.path)
-        app, limits = self.mount(engine), self._settings.limits
+        if not server.is_loopback(host) and self.settings.authenticator().open:
+            log.warning("%s listens on %s without a key: anyone who can reach it can use it", self.settings.name, host)
+        log.info("%s serves A2A at http://%s:%d%s", self.settings.name, host, bound, self.settings.path)
+        app, limits = self.mount(engine), self.settings.limits
 
         async def start() -> None:
             await engine.start()
@@ -179,13 +171,13 @@ class Agent:
 
     def replace(self, **changes: Any) -> Agent:
         """A copy with some settings changed, or another ``runtime``. Raises ConfigError for an unknown one."""
-        runtime = changes.pop("runtime", self._runtime)
+        runtime = changes.pop("runtime", self.runtime)
         try:
-            settings = replace(self._settings, **changes)
+            settings = replace(self.settings, **changes)
         except TypeError as error:
             raise ConfigError(str(error)) from None
         copy = Agent(settings.name, runtime=runtime)
-        copy._settings = settings
+        copy.settings = settings
         return copy
 
 

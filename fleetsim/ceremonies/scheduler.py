@@ -138,7 +138,7 @@ class Scheduler:
         self._warnings: dict[str, tuple[str, ...]] = {}
         self._judged: tuple[Judge, Mapping[str, Channel], FolderContents] | None = None
         self._timer = Alarm(runtime.clock)
-        self._runs = Runs(runtime, events, ledger, tracker=tracker, fleet=fleet, timer=self._timer)
+        self.runs = Runs(runtime, events, ledger, tracker=tracker, fleet=fleet, timer=self._timer)
         self._workers = Workers("scheduler")
         self._entries: dict[str, _Entry] = {}
         self._followed = FolderContents()
@@ -160,8 +160,8 @@ class Scheduler:
                 ceremony=ceremony,
                 path=loaded.paths[key],
                 next_at=self._entries[key].next_at if key in self._entries else None,
-                running=self._runs.running(key),
-                last=self._runs.last(key),
+                running=self.runs.running(key),
+                last=self.runs.last(key),
                 warnings=self._warnings.get(key, ()),
             )
             for key, ceremony in sorted(loaded.ceremonies.items())
@@ -180,18 +180,18 @@ class Scheduler:
             raise self._not_runnable(ceremony_id)
         access = self._fleet.access(Caller.firing(entry.ceremony))
         await self._cards.until_read(entry.ceremony.skill, entry.ceremony.targets, access)
-        if self._runs.overlaps(entry.ceremony):
+        if self.runs.overlaps(entry.ceremony):
             raise CeremonyBusy(f"ceremony “{ceremony_id}” is still running", hint="wait for it, or set overlap: allow")
         now = self._clock.now()
         if now.second == 0 and now.microsecond == 0:
             now += timedelta(milliseconds=1)  # a whole minute may be a slot of the schedule's own
-        run, requests = self._runs.plan(entry.ceremony, now, "manual")
+        run, requests = self.runs.plan(entry.ceremony, now, "manual")
         if not requests:
             raise UnknownTarget(run.error)
-        with self._runs.starting(entry.ceremony):
+        with self.runs.starting(entry.ceremony):
             if not await self._dispatcher.submit_run(requests, run):
                 raise CeremonyBusy(f"ceremony “{ceremony_id}” was fired at this very moment already")
-            self._runs.begin(entry.ceremony, run)
+            self.runs.begin(entry.ceremony, run)
         return run.claim.run_id
 
     def _not_runnable(self, ceremony_id: str) -> UnknownTarget:
@@ -252,34 +252,26 @@ class Scheduler:
 
     def take_up(self, run: RunRecord) -> None:
         """Follow a run of another hub, which has left."""
-        self._runs.recall(run, self._folder.contents.ceremonies.get(run.claim.ceremony_id))
+        self.runs.recall(run, self._folder.contents.ceremonies.get(run.claim.ceremony_id))
 
     async def note_elsewhere(self, event: CeremonyFired | CeremonyCompleted) -> None:
         """Note a run of another hub."""
-        self._runs.note_elsewhere(event)
+        self.runs.note_elsewhere(event)
         if isinstance(event, CeremonyCompleted):
             for run in await self._ledger.runs(event.ceremony_id, limit=1):
                 self._recall(run)
 
-    async def look_elsewhere(self) -> None:
-        """Look for ends of other hubs' runs whose event was lost."""
-        await self._runs.look_elsewhere()
-
-    async def drop_all(self) -> None:
-        """Another hub follows the runs of this one."""
-        await self._runs.drop_all()
-
     def _recall(self, run: RunRecord) -> None:
         key, slot = run.claim.ceremony_id, run.claim.scheduled_at
-        if run.claim.run_id not in self._runs.running(key):
+        if run.claim.run_id not in self.runs.running(key):
             own = not isinstance(self._ledger, SharedLedger)
-            self._runs.recall(run, self._folder.contents.ceremonies.get(key), own=own)
+            self.runs.recall(run, self._folder.contents.ceremonies.get(key), own=own)
         if run.claim.trigger == "cron" and slot <= self._clock.now():  # a clock that was ahead claimed later ones
             self._past[key] = max(self._past.get(key, slot), slot)
 
     async def __aexit__(self, *_: object) -> None:
         await self._workers.close()
-        await self._runs.close()
+        await self.runs.close()
 
     # ------------------------------------------------------------------ the folder
 
@@ -337,7 +329,7 @@ class Scheduler:
 
     def _wake_at(self, entry: _Entry, idle: datetime) -> datetime:
         """When there is something to do for a ceremony; ``idle`` if its next slot is further away or there is none."""
-        if (entry.waits and not self._runs.overlaps(entry.ceremony)) or (entry.let_go and not entry.backlog):
+        if (entry.waits and not self.runs.overlaps(entry.ceremony)) or (entry.let_go and not entry.backlog):
             return entry.not_before
         return max(entry.next_at or idle, entry.not_before)
 
@@ -393,16 +385,16 @@ class Scheduler:
         ceremony = entry.ceremony
         if self._taken_over_at is not None and slots[0] <= self._taken_over_at:
             doubtful = [slot for slot in slots if slot <= self._taken_over_at]
-            await self._runs.record_not_fired(ceremony, doubtful[-1], RunStatus.MISSED, TAKEN_OVER, len(doubtful))
+            await self.runs.record_not_fired(ceremony, doubtful[-1], RunStatus.MISSED, TAKEN_OVER, len(doubtful))
             slots = slots[len(doubtful) :]
         firing, missed = divide(ceremony, slots, now, room=CATCH_UP_SLOTS_MAX - len(entry.backlog))
         if missed:
             why = CAUGHT_UP if firing else TOO_LATE
-            await self._runs.record_not_fired(ceremony, missed[-1], RunStatus.MISSED, why, len(missed))
+            await self.runs.record_not_fired(ceremony, missed[-1], RunStatus.MISSED, why, len(missed))
         if not firing:
             return
         late = (now - firing[0]).total_seconds() > GRACE_S
-        waiting = entry.waits or self._runs.overlaps(ceremony)
+        waiting = entry.waits or self.runs.overlaps(ceremony)
         if not waiting or (ceremony.catch_up is CatchUp.ALL and late):  # missed slots run one after another
             entry.backlog.extend(firing)
         elif ceremony.overlap is Overlap.QUEUE:
@@ -426,9 +418,9 @@ class Scheduler:
             if entry.let_go and not entry.backlog:
                 slot, count = entry.let_go
                 why = WAITED if entry.held else OVERLAP
-                await self._runs.record_not_fired(entry.ceremony, slot, RunStatus.SKIPPED, why, count)
+                await self.runs.record_not_fired(entry.ceremony, slot, RunStatus.SKIPPED, why, count)
                 entry.let_go = None
-            if not entry.waits or self._runs.overlaps(entry.ceremony):
+            if not entry.waits or self.runs.overlaps(entry.ceremony):
                 return
             if entry.held is not None and not entry.backlog:
                 entry.backlog.append(entry.held)
@@ -443,8 +435,8 @@ class Scheduler:
 
     async def _fire(self, ceremony: Ceremony, slot: datetime) -> None:
         """Claim the slot together with its children, and begin the run unless another hub was first."""
-        run, requests = self._runs.plan(ceremony, slot, "cron")
-        with self._runs.starting(ceremony):
+        run, requests = self.runs.plan(ceremony, slot, "cron")
+        with self.runs.starting(ceremony):
             try:
                 if requests:
                     taken = await self._dispatcher.submit_run(requests, run)
@@ -456,7 +448,7 @@ class Scheduler:
                 run = replace(run, children=(), error=str(error))
                 taken = await self._ledger.accept((), run=run)
             if taken:
-                self._runs.begin(ceremony, run)
+                self.runs.begin(ceremony, run)
 
 
 def _times(ceremony: Ceremony) -> tuple[Cron | None, datetime | None, str]:

@@ -212,7 +212,7 @@ class Membership:
             log.warning("requests taken over from another hub: %d", taken_over)
             self._events.publish(HubTookOver(requests=taken_over))
         if hub.scheduler is not None and hub.running:
-            await hub.scheduler.look_elsewhere()
+            await hub.scheduler.runs.look_elsewhere()
         self._count(await self._ledger.members())
 
     def take_up_runs(self) -> None:
@@ -242,7 +242,7 @@ class Membership:
         await hub.hitl.drop_all()
         hub.channels.drop_kept()
         if hub.scheduler is not None:
-            await hub.scheduler.drop_all()
+            await hub.scheduler.runs.drop_all()
         dropped = await self._tracker.drop_all()
         hub.a2a.drop_all()
         if hub.journal is not None:  # last: a request that is dropped may still receive a reply, and move
