@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the caller hands in
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Generic, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 
@@ -63,83 +64,72 @@ When: TypeAlias = Annotated[
 ]
 
 
-class _Spread(BaseModel):
+A = TypeVar("A", bound=float)
+
+
+class _Spread(BaseModel, Generic[A]):
     """An amount that varies, in one of four forms."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    p50: Any = None
+    p50: A | None = None
     """Half of the amounts lie below this; with p95, of a log-normal distribution, as durations and costs mostly are."""
-    p95: Any = None
+    p95: A | None = None
     """One in twenty lies above this."""
-    low: Any = None
+    low: A | None = None
     """The least, with high: all between are as likely."""
-    high: Any = None
+    high: A | None = None
     """The most."""
-    mean: Any = None
+    mean: A | None = None
     """The mean of an exponential distribution."""
-    quantiles: Any = None
+    quantiles: Annotated[list[A], Field(min_length=2, max_length=201)] | None = None
     """Amounts as they were seen, in order: as many lie between any two neighbours. A fitted scenario has these."""
 
     @model_validator(mode="after")
-    def _one_form(self) -> _Spread:
+    def _one_form(self) -> Self:
         given = self.model_fields_set
         if given not in ({"p50", "p95"}, {"low", "high"}, {"mean"}, {"quantiles"}):
             raise ValueError("must be one amount, or p50 and p95, or low and high, or mean, or quantiles")
-        if self.p95 is not None and not 0 < self.p50 <= self.p95:
+        if self.p50 is not None and self.p95 is not None and not 0 < self.p50 <= self.p95:
             raise ValueError("p50 must be more than 0, and p95 no less than it")
-        if self.high is not None and self.low > self.high:
+        if self.low is not None and self.high is not None and self.low > self.high:
             raise ValueError("low must not be more than high")
-        if self.quantiles is not None and sorted(self.quantiles) != list(self.quantiles):
+        if self.quantiles is not None and sorted(self.quantiles) != self.quantiles:
             raise ValueError("quantiles must be in order")
         return self
 
     def draw(self, rng: Random) -> float:
-        if self.p95 is not None:
+        if self.p50 is not None and self.p95 is not None:
             sigma = math.log(self.p95 / self.p50) / NORMAL_95
-            return float(self.p50 * math.exp(rng.gauss(0.0, 1.0) * sigma))
-        if self.high is not None:
+            return self.p50 * math.exp(rng.gauss(0.0, 1.0) * sigma)
+        if self.low is not None and self.high is not None:
             return rng.uniform(self.low, self.high)
         if self.mean is not None:
-            return rng.expovariate(1.0) * float(self.mean)
-        return between(self.quantiles, rng.random())
+            return rng.expovariate(1.0) * self.mean
+        return between(self.quantiles or [], rng.random())
 
 
-class SpanSpread(_Spread):
+class SpanSpread(_Spread[Span]):
     """A span that varies: ``{p50: 20s, p95: 90s}``."""
-
-    p50: Span | None = None
-    p95: Span | None = None
-    low: Span | None = None
-    high: Span | None = None
-    mean: Span | None = None
-    quantiles: Annotated[list[Span], Field(min_length=2, max_length=201)] | None = None
 
 
 _Amount: TypeAlias = Annotated[float, Field(ge=0, le=1e9)]
 
 
-class NumberSpread(_Spread):
+class NumberSpread(_Spread[_Amount]):
     """A number that varies: ``{low: 3, high: 12}``."""
-
-    p50: _Amount | None = None
-    p95: _Amount | None = None
-    low: _Amount | None = None
-    high: _Amount | None = None
-    mean: _Amount | None = None
-    quantiles: Annotated[list[_Amount], Field(min_length=2, max_length=201)] | None = None
 
 
 Spans: TypeAlias = SpanSpread | Span
 Numbers: TypeAlias = NumberSpread | _Amount
 
 
-def draw(amount: _Spread | float, rng: Random) -> float:
+def draw(amount: SpanSpread | NumberSpread | float, rng: Random) -> float:
     """Draws one amount. The number of draws does not depend on the result."""
     return amount.draw(rng) if isinstance(amount, _Spread) else amount
 
 
-def between(quantiles: list[float], share: float) -> float:
+def between(quantiles: Sequence[float], share: float) -> float:
     """The amount below which ``share`` of all lie, on the line through ``quantiles``, which lie evenly."""
     at = share * (len(quantiles) - 1)
     below = min(int(at), len(quantiles) - 2)
