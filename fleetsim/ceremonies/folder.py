@@ -33,12 +33,20 @@ PER_OWNER_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCeremony:
+    """A ceremony in force: checked, and with the keys and values as they stand in its file."""
+
+    ceremony: Ceremony
+    path: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FolderContents:
-    """The folder's ceremonies by id, the file and the keys of each, and the problems by file."""
+    """The folder's ceremonies by id, also as they stand in their files, and the problems by file."""
 
     ceremonies: Mapping[str, Ceremony] = field(default_factory=dict)
-    paths: Mapping[str, str] = field(default_factory=dict)
-    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    stored: Mapping[str, StoredCeremony] = field(default_factory=dict)
     problems: tuple[FileProblem, ...] = ()
 
 
@@ -149,35 +157,32 @@ def _said(error: ConfigError) -> str:
 
 def _in_force(files: Mapping[Path, _File], folder: Path, problems: list[FileProblem]) -> FolderContents:
     """A project's file counts before the folder's, then the first by name; limits are per owner and overall (T-34)."""
-    ceremonies: dict[str, Ceremony] = {}
-    paths: dict[str, str] = {}
-    values: dict[str, Mapping[str, Any]] = {}
+    stored: dict[str, StoredCeremony] = {}
     owners: Counter[str] = Counter()
     for path, file in sorted(files.items(), key=lambda item: (not _project(item[0], folder), item[0])):
         error, good = file.error, file.good
         if good is not None:
-            replaced = ceremonies.get(good.ceremony_id)
-            refusal = _refusal(good, paths, owners)
-            if replaced is not None and replaced.project and not good.project:
+            replaced = stored.get(good.ceremony_id)
+            refusal = _refusal(good, stored, owners)
+            if replaced is not None and replaced.ceremony.project and not good.project:
                 pass
             elif refusal:
                 error = error or f"{path}: {refusal}"
             else:
-                ceremonies[good.ceremony_id] = good
-                paths[good.ceremony_id] = str(path)
-                values[good.ceremony_id] = file.values
+                stored[good.ceremony_id] = StoredCeremony(ceremony=good, path=str(path), values=file.values)
                 owners[good.created_by] += 1
         if error:
-            stays = good is not None and paths.get(good.ceremony_id) == str(path)
+            stays = good is not None and good.ceremony_id in stored and stored[good.ceremony_id].path == str(path)
             problems.append(FileProblem(path=str(path), error=error, ceremony_id=file.ceremony_id, kept=stays))
-    return FolderContents(ceremonies=ceremonies, paths=paths, values=values, problems=tuple(problems))
+    ceremonies = {key: one.ceremony for key, one in stored.items()}
+    return FolderContents(ceremonies=ceremonies, stored=stored, problems=tuple(problems))
 
 
-def _refusal(ceremony: Ceremony, paths: Mapping[str, str], owners: Counter[str]) -> str:
+def _refusal(ceremony: Ceremony, stored: Mapping[str, StoredCeremony], owners: Counter[str]) -> str:
     key, owner = ceremony.ceremony_id, ceremony.created_by
-    if key in paths:
-        return f"the id '{key}' is taken by {paths[key]}"
-    if len(paths) >= CEREMONIES_MAX:
+    if key in stored:
+        return f"the id '{key}' is taken by {stored[key].path}"
+    if len(stored) >= CEREMONIES_MAX:
         return f"more than {CEREMONIES_MAX} ceremonies"
     if owners[owner] >= PER_OWNER_MAX:
         return f"more than {PER_OWNER_MAX} ceremonies of '{owner}'"
@@ -203,15 +208,6 @@ class CeremonyNotWritable(FleetsimError):
 
 class TooManyCeremonies(FleetsimError):
     """No room for one more: of this owner, or at all (T-34)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredCeremony:
-    """A ceremony in force: checked, and with the keys and values as they stand in its file."""
-
-    ceremony: Ceremony
-    path: str
-    values: Mapping[str, Any]
 
 
 class FolderFollower(Protocol):
@@ -243,19 +239,12 @@ class CeremonyStore:
 
     def get(self, ceremony_id: str, *, owner: str | None = None) -> StoredCeremony:
         """One ceremony in force; with ``owner``, only one that they own. Raises CeremonyNotFound."""
-        contents = self._folder.contents
-        ceremony = contents.ceremonies.get(ceremony_id)
-        if owner is not None and (ceremony is None or ceremony.created_by != owner):
-            raise CeremonyNotFound(f'Ceremony "{one_line(ceremony_id, 64)}" not found')
-        if ceremony_id not in contents.ceremonies:
-            errors = [problem.error for problem in self._problems(ceremony_id)]
+        stored = self._folder.contents.stored.get(ceremony_id)
+        if stored is None or owner not in {None, stored.ceremony.created_by}:
+            errors = [problem.error for problem in self._problems(ceremony_id)] if owner is None else []
             hint = f"its file is broken: {errors[0]}" if errors else None
             raise CeremonyNotFound(f'Ceremony "{one_line(ceremony_id, 64)}" not found', hint=hint)
-        return StoredCeremony(
-            ceremony=contents.ceremonies[ceremony_id],
-            path=contents.paths[ceremony_id],
-            values=contents.values[ceremony_id],
-        )
+        return stored
 
     def errors(self) -> tuple[FileProblem, ...]:
         """The files that are not in force as they stand."""
@@ -284,10 +273,9 @@ class CeremonyStore:
             contents = self._folder.contents
             if ceremony.ceremony_id in contents.ceremonies or self._problems(ceremony.ceremony_id):
                 raise taken
-            if len(contents.ceremonies) >= CEREMONIES_MAX:
-                raise TooManyCeremonies(f"there are {CEREMONIES_MAX} ceremonies already")
-            if sum(ceremony.created_by == created_by for ceremony in contents.ceremonies.values()) >= PER_OWNER_MAX:
-                raise TooManyCeremonies(f"“{created_by}” has {PER_OWNER_MAX} ceremonies already")
+            owners = Counter(known.created_by for known in contents.ceremonies.values())
+            if refusal := _refusal(ceremony, contents.stored, owners):
+                raise TooManyCeremonies(refusal)
             if not await self._files.create(path, written(wanted).encode(), mode=FILE_MODE):
                 raise taken
             await self._take_up(path)

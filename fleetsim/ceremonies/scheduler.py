@@ -158,7 +158,7 @@ class Scheduler:
         return tuple(
             CeremonyRow(
                 ceremony=ceremony,
-                path=loaded.paths[key],
+                path=loaded.stored[key].path,
                 next_at=self._entries[key].next_at if key in self._entries else None,
                 running=self.runs.running(key),
                 last=self.runs.last(key),
@@ -233,7 +233,7 @@ class Scheduler:
                 self._warnings[key] = doubts
             for doubt in doubts:
                 if doubt not in before.get(key, ()):
-                    log.warning("%s: ceremony “%s”: %s", loaded.paths[key], key, doubt)
+                    log.warning("%s: ceremony “%s”: %s", loaded.stored[key].path, key, doubt)
         return self._warnings != before
 
     async def __aenter__(self) -> Scheduler:

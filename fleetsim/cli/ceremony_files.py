@@ -115,7 +115,7 @@ class _FolderSource:
         rows = [
             CeremonyRow(
                 ceremony=one,
-                path=loaded.paths[key],
+                path=loaded.stored[key].path,
                 next_at=next_due(one, now()) if one.enabled else None,
                 warnings=tuple(filter(None, (say(one.skill, target, Caller.firing(one)) for target in one.targets))),
             )

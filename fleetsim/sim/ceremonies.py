@@ -49,7 +49,7 @@ def chosen(texts: Mapping[str, bytes], ids: Sequence[str], folder: Path) -> dict
             errors = [problem.error for problem in contents.problems if problem.ceremony_id == wanted_id]
             hint = errors[0] if errors else nearest_of(wanted_id, contents.ceremonies)
             raise UnknownTarget(f"there is no ceremony “{wanted_id}” in {folder}", hint=hint)
-    return {name: texts[name] for name in (relpath(contents.paths[ceremony_id], folder) for ceremony_id in ids)}
+    return {name: texts[name] for name in (relpath(contents.stored[ceremony_id].path, folder) for ceremony_id in ids)}
 
 
 def problems_of(contents: FolderContents, say: Judge) -> tuple[str, ...]:
