@@ -154,16 +154,18 @@ class Planted:
     old: str
     new: str
     found_by: str
-    seed: int
+    seed: int = 1
     scenario: bytes = STORM
 
 
-def _known(name: str, found_by: str, seed: int, scenario: bytes = STORM) -> Planted:
+def _known(name: str, found_by: str, seed: int = 1, scenario: bytes = STORM) -> Planted:
     """A defect by its name, those for tests included."""
     row = next(defect for defect in planted.DEFECTS if defect.name == name)
     edit = {"file": row.file, "old": row.old, "new": row.new}
     return Planted(name=name, wrong=row.wrong, **edit, found_by=found_by, seed=seed, scenario=scenario)
 
+
+_in_drizzle, _in_moves, _in_trio = (partial(Planted, scenario=scenario) for scenario in (DRIZZLE, MOVES, TRIO))
 
 DEFECTS: tuple[Planted, ...] = (
     Planted(
@@ -173,9 +175,8 @@ DEFECTS: tuple[Planted, ...] = (
         old="    elif gone:\n        _gone(context, error)\n",
         new="    elif gone:\n        context.poll_at(context.now.mono + rules.poll_interval_s)\n",
         found_by="I-14",
-        seed=1,
     ),
-    _known("U6", "I-28", 1),
+    _known("U6", "I-28"),
     _known("U7", "I-04", 9),
     Planted(
         name="open-requests",
@@ -184,7 +185,6 @@ DEFECTS: tuple[Planted, ...] = (
         old="        async for page in self.ledger.open_pages():",
         new="        for page in list[list[RequestRecord]]():",
         found_by="I-01",
-        seed=1,
     ),
     Planted(
         name="untold-requests",
@@ -193,7 +193,6 @@ DEFECTS: tuple[Planted, ...] = (
         old="        for record in await self.ledger.untold_requests():\n",
         new="        for record in ():\n",
         found_by="I-29",
-        seed=1,
     ),
     Planted(
         name="announced",
@@ -202,7 +201,6 @@ DEFECTS: tuple[Planted, ...] = (
         old="        if announced:\n",
         new="        if False:\n",
         found_by="I-04",
-        seed=1,
     ),
     Planted(
         name="doubled-text",
@@ -222,7 +220,6 @@ DEFECTS: tuple[Planted, ...] = (
         old="    elif maybe_taken:\n        _reply_lost(context, str(error))\n",
         new="    elif maybe_taken:\n        _retry_or_end(context, error)\n",
         found_by="I-28",
-        seed=1,
     ),
     Planted(
         name="health-anew",
@@ -231,7 +228,6 @@ DEFECTS: tuple[Planted, ...] = (
         old="            for outcome in page:\n",
         new="            for outcome in page[:0]:\n",
         found_by="I-05",
-        seed=1,
     ),
     Planted(
         name="kept",
@@ -240,7 +236,6 @@ DEFECTS: tuple[Planted, ...] = (
         old="        if self.find(agent, task_id) == correlation_id:\n",
         new="        if False:\n",
         found_by="I-15",
-        seed=1,
     ),
     Planted(
         name="stream-end",
@@ -249,9 +244,8 @@ DEFECTS: tuple[Planted, ...] = (
         old="    if context.ended or track.asking.question is not None:\n        return\n",
         new="    close(context, OutcomeKind.LOST, Cause.TASK_GONE, 'the stream ended')\n    return\n",
         found_by="I-27",
-        seed=1,
     ),
-    Planted(
+    _in_drizzle(
         name="unrecorded",
         wrong="a webhook is acknowledged and not recorded",
         file="caller/tracker.py",
@@ -259,9 +253,8 @@ DEFECTS: tuple[Planted, ...] = (
         new="        return False\n",
         found_by="I-22",
         seed=30,
-        scenario=DRIZZLE,
     ),
-    Planted(
+    _in_drizzle(
         name="loop",
         wrong="what one agent streams takes the loop while it is read",
         file="caller/tracker.py",
@@ -269,22 +262,18 @@ DEFECTS: tuple[Planted, ...] = (
         new="                            silent = False\n"
         "                            asyncio.get_running_loop().hold_up(0.2)\n",
         found_by="I-30",
-        seed=1,
-        scenario=DRIZZLE,
     ),
     _known("U3", "I-26", 2, DRIZZLE),
-    Planted(
+    _in_drizzle(
         name="U10",
         wrong="a token is not held to the request it was made for",
         file="caller/receiver.py",
         old="        if last not in {cid, bound} or (bound is not None and not named <= {bound}):\n",
         new="        if False:\n",
         found_by="I-08",
-        seed=1,
-        scenario=DRIZZLE,
     ),
-    _known("U11", "I-08", 1, DRIZZLE),
-    Planted(
+    _known("U11", "I-08", scenario=DRIZZLE),
+    _in_drizzle(
         name="U12",
         wrong="a reply has no deadline once it began",
         file="testbed/network.py",
@@ -292,11 +281,10 @@ DEFECTS: tuple[Planted, ...] = (
         new="None",
         found_by="I-26",
         seed=2,
-        scenario=DRIZZLE,
     ),
-    _known("U15", "I-26", 1, DRIZZLE),
-    _known("U16", "I-24", 1, DRIZZLE),
-    Planted(
+    _known("U15", "I-26", scenario=DRIZZLE),
+    _known("U16", "I-24", scenario=DRIZZLE),
+    _in_drizzle(
         name="deleted",
         wrong="a ceremony whose file is deleted goes on",
         file="ceremonies/folder.py",
@@ -304,19 +292,16 @@ DEFECTS: tuple[Planted, ...] = (
         new="        for path in ():\n",
         found_by="I-07",
         seed=2,
-        scenario=DRIZZLE,
     ),
-    Planted(
+    _in_drizzle(
         name="disabled",
         wrong="a ceremony that is disabled goes on",
         file="ceremonies/scheduler.py",
         old="            if not ceremony.enabled:\n                continue\n",
         new="",
         found_by="I-07",
-        seed=1,
-        scenario=DRIZZLE,
     ),
-    Planted(
+    _in_drizzle(
         name="unconfirmed",
         wrong="an end is believed to bring all of the answer: no look is owed",
         file="request/following.py",
@@ -324,10 +309,8 @@ DEFECTS: tuple[Planted, ...] = (
         "all(a.artifact_id in track.ending.whole for a in task.artifacts)\n",
         new="            complete = True\n",
         found_by="I-11",
-        seed=1,
-        scenario=DRIZZLE,
     ),
-    Planted(
+    _in_drizzle(
         name="U23",
         wrong="a notice says how the task stands when it leaves, not when it moved",
         file="agent/notify.py",
@@ -338,19 +321,16 @@ DEFECTS: tuple[Planted, ...] = (
 """,
         found_by="I-18",
         seed=7,
-        scenario=DRIZZLE,
     ),
-    Planted(
+    _in_drizzle(
         name="U24",
         wrong="a cancel is published twice: by the cancel call and by the running task",
         file="agent/notify.py",
         old="        for push in record.pushes:\n",
         new="        for push in record.pushes * (1 + (transition.state is TaskState.CANCELED)):\n",
         found_by="I-18",
-        seed=1,
-        scenario=DRIZZLE,
     ),
-    Planted(
+    _in_drizzle(
         name="listener",
         wrong="a task is canceled when whoever listened to it is gone",
         file="agent/service.py",
@@ -368,10 +348,8 @@ DEFECTS: tuple[Planted, ...] = (
             record=record,
 """,
         found_by="I-19",
-        seed=1,
-        scenario=DRIZZLE,
     ),
-    Planted(
+    _in_moves(
         name="zone",
         wrong="a ceremony fires by UTC whatever zone its file names",
         file="ceremony/file.py",
@@ -379,19 +357,16 @@ DEFECTS: tuple[Planted, ...] = (
         new="    return next_slot(ceremony.schedule, after)\n",
         found_by="I-31",
         seed=3,
-        scenario=MOVES,
     ),
-    Planted(
+    _in_moves(
         name="epoch",
         wrong="with new webhook keys, tokens of the previous epoch are refused",
         file="hub/keys.py",
         old="    return epoch + 1, {**newest, epoch + 1: ids.secret().encode()}\n",
         new="    return epoch + 1, {epoch + 1: ids.secret().encode()}\n",
         found_by="I-32",
-        seed=1,
-        scenario=MOVES,
     ),
-    Planted(
+    _in_drizzle(
         name="key",
         wrong="the first agent's key is shown to all of them",
         file="fleet/settings.py",
@@ -399,38 +374,30 @@ DEFECTS: tuple[Planted, ...] = (
         new="        first = getattr(AgentFile, 'first', None) or credentials_of(self.auth, self.api_key_env)\n"
         "        AgentFile.first = first\n        return first\n",
         found_by="I-16",
-        seed=1,
-        scenario=DRIZZLE,
     ),
-    Planted(
+    _in_trio(
         name="unfollowed",
         wrong="a hub takes requests over, and does not follow them",
         file="hub/members.py",
         old="            hub.resume(taken.requests, taken.questions, taken.webhooks)\n",
         new="            hub.resume((), taken.questions, taken.webhooks)\n",
         found_by="I-01",
-        seed=1,
-        scenario=TRIO,
     ),
-    Planted(
+    _in_trio(
         name="lapsed",
         wrong="a hub goes on and writes when its lease has lapsed and another hub has taken over",
         file="sim/shared_ledger.py",
         old="        if member.ended:\n            if hub",
         new="        if False:\n            if hub",
         found_by="I-03",
-        seed=1,
-        scenario=TRIO,
     ),
-    Planted(
+    _in_trio(
         name="unforgone",
         wrong="a hub that lost its lease publishes moves of requests that another hub has taken over",
         file="hub/members.py",
         old="            self._events.forgo(hub.journal.forgo())\n",
         new="            pass\n",
         found_by="I-03",
-        seed=1,
-        scenario=TRIO,
     ),
 )
 
@@ -442,7 +409,6 @@ CANARIES = tuple(
         old="    return _with_artifact(task, artifact, _place(task.artifacts, artifact.artifact_id))\n",
         new="    return _with_artifact(task, artifact, _place(task.artifacts, artifact.artifact_id))  # as it is\n",
         found_by="",
-        seed=1,
         scenario=scenario,
     )
     for name, scenario in (
