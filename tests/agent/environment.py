@@ -6,11 +6,14 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
 from fleetsim.agent.agent import Engine
+from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.skills import Skill, SkillContext
+from fleetsim.agent.store import Store
 from fleetsim.agent.tasks import UsageTotals
 from fleetsim.model.task import Artifact, Message, Part, Role, TextPart
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
@@ -157,6 +160,32 @@ def sent_v1(text: str, *, skill: str | None = None, **message: Any) -> dict[str,
         },
         "metadata": {"skillHint": skill} if skill else {},
     }
+
+
+class Hands:
+    """A clock that is set by hand, and ids that count up."""
+
+    def __init__(self, at_s: float = 0.0) -> None:
+        self.at_s = at_s
+        self.count = 0
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.at_s)
+
+    def monotonic(self) -> float:
+        return self.at_s
+
+    def new(self) -> str:
+        self.count += 1
+        return f"id-{self.count}"
+
+    def secret(self) -> str:
+        return "s"
+
+
+def made(at_s: float = 0.0, **limits: Any) -> tuple[Store, Hands]:
+    hands = Hands(at_s)
+    return Store(clock=hands, ids=hands, limits=AgentLimits(**limits)), hands
 
 
 class Paper:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -13,46 +12,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from fleetsim.agent.limits import AgentLimits, AtCapacity, OutputLimit
+from fleetsim.agent.limits import AtCapacity, OutputLimit
 from fleetsim.agent.store import Store
 from fleetsim.agent.tasks import ANYONE, PushTarget, TaskEnded, TaskKey, TaskMove
 from fleetsim.model.call import PushConfig
 from fleetsim.model.errors import InvalidMove, InvalidParams, TaskNotCancelable, TaskNotFound
 from fleetsim.model.event import StatusUpdate, fold
-from fleetsim.model.task import INTERRUPTED, MOVES, TERMINAL, Artifact, Message, Role, Task, TaskState, TextPart
+from fleetsim.model.task import INTERRUPTED, MOVES, TERMINAL, Artifact, Task, TaskState, TextPart
+from tests.agent.environment import made, said
 from tests.scale import scaled
 
 pytestmark = pytest.mark.slow
-
-
-class Hands:
-    """A clock that is set by hand, and ids that count up."""
-
-    def __init__(self) -> None:
-        self.at_s = 0.0
-        self.count = 0
-
-    def now(self) -> datetime:
-        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.at_s)
-
-    def monotonic(self) -> float:
-        return self.at_s
-
-    def new(self) -> str:
-        self.count += 1
-        return f"id-{self.count}"
-
-    def secret(self) -> str:
-        return "s"
-
-
-def made(**limits: Any) -> tuple[Store, Hands]:
-    hands = Hands()
-    return Store(clock=hands, ids=hands, limits=AgentLimits(**limits)), hands
-
-
-def said(text: str, message_id: str = "m") -> Message:
-    return Message(message_id=message_id, role=Role.USER, parts=(TextPart(text=text),))
 
 
 def begun(store: Store, owner: str = ANYONE, text: str = "x") -> TaskKey:

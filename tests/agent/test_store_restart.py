@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.store import Store
 from fleetsim.agent.tasks import ANYONE, PushTarget, Record, TaskKey, weigh_message
 from fleetsim.model.call import PushConfig
 from fleetsim.model.task import Artifact, DataPart, Message, Role, Task, TaskState, TaskStatus, TextPart
-from tests.agent.environment import said
-
-START = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class Hands:
-    """A clock set by hand, with a date that runs an hour ahead, and ids that count up."""
-
-    def __init__(self, at_s: float = 5_000.0) -> None:
-        self.at_s = at_s
-        self.count = 0
-
-    def now(self) -> datetime:
-        return START + timedelta(seconds=self.at_s)
-
-    def monotonic(self) -> float:
-        return self.at_s
-
-    def new(self) -> str:
-        self.count += 1
-        return f"id-{self.count}"
-
-    def secret(self) -> str:
-        return "s"
-
-
-def made(**limits: Any) -> tuple[Store, Hands]:
-    hands = Hands()
-    return Store(clock=hands, ids=hands, limits=AgentLimits(**limits)), hands
+from tests.agent.environment import Hands, made, said
 
 
 def begun(store: Store, text: str = "x", message_id: str = "m", **fields: Any) -> TaskKey:
@@ -51,7 +22,7 @@ def begun(store: Store, text: str = "x", message_id: str = "m", **fields: Any) -
 
 def kept(name: str, *, age_s: float = 0.0, rested_s: float = 0.0, ended: bool = False, **fields: Any) -> Record:
     """A task that began ``age_s`` ago and changed last ``rested_s`` ago, both by the clock of ``Hands``."""
-    now = Hands().now()
+    now = Hands(5_000.0).now()
     state = TaskState.COMPLETED if ended else TaskState.WORKING
     status = TaskStatus(state=state, timestamp=now - timedelta(seconds=rested_s))
     return Record(
@@ -69,7 +40,7 @@ def kept(name: str, *, age_s: float = 0.0, rested_s: float = 0.0, ended: bool = 
 
 @pytest.mark.parametrize(("age_s", "left_s"), [(0.0, 100.0), (60.0, 40.0), (-30.0, 100.0)])
 def test_an_open_task_keeps_its_age_over_a_restart_and_is_at_least_new(age_s: float, left_s: float) -> None:
-    store, hands = made(task_life_s=100.0)
+    store, hands = made(5_000.0, task_life_s=100.0)
     store.restore([kept("a", age_s=age_s)])
     hands.at_s += left_s - 0.5
     assert store.sweep() == ()
@@ -79,7 +50,7 @@ def test_an_open_task_keeps_its_age_over_a_restart_and_is_at_least_new(age_s: fl
 
 @pytest.mark.parametrize(("rested_s", "left_s"), [(0.0, 100.0), (60.0, 40.0), (-30.0, 100.0)])
 def test_a_finished_task_is_evicted_by_its_age_over_the_restart(rested_s: float, left_s: float) -> None:
-    store, hands = made(terminal_ttl_s=100.0)
+    store, hands = made(5_000.0, terminal_ttl_s=100.0)
     store.restore([kept("a", age_s=1_000.0, rested_s=rested_s, ended=True)])
     hands.at_s += left_s - 0.5
     store.forget()
@@ -99,7 +70,7 @@ def test_a_loaded_task_equals_the_saved_one() -> None:
     )
     push = PushTarget(config=PushConfig(url="http://x", config_id="p"), dialect="0.1")
     before = replace(kept("a", ended=True, history=placed, artifacts=artifacts, metadata={"mine": 1}), pushes=(push,))
-    store, _ = made()
+    store, _ = made(5_000.0)
     told: list[Any] = []
     store.listeners.append(told.append)
     store.keepers.append(told.append)
@@ -115,14 +86,14 @@ def test_tasks_are_listed_after_a_restart_in_their_order_of_change() -> None:
     records = [kept("b", rested_s=5.0), kept("c", rested_s=1.0, ended=True), kept("a", rested_s=9.0)]
     never_dated = kept("d", age_s=7.0)
     records.append(replace(never_dated, task=replace(never_dated.task, status=TaskStatus(state=TaskState.WORKING))))
-    store, _ = made()
+    store, _ = made(5_000.0)
     store.restore(records)
     assert [key[1] for _, key in store.select(ANYONE)] == ["c", "b", "d", "a"]
     assert len({sequence for sequence, _ in store.select(ANYONE)}) == 4
 
 
 def test_a_listing_from_the_last_seen_moment_includes_that_moment() -> None:
-    store, hands = made()
+    store, hands = made(5_000.0)
     key = begun(store)
     hands.at_s += 1
     store.move(key, TaskState.WORKING)
@@ -140,7 +111,7 @@ def test_an_answer_given_before_the_restart_is_recognized_after_it() -> None:
         said("this", message_id="2"),
         said("by the way", message_id="3"),
     )
-    store, _ = made()
+    store, _ = made(5_000.0)
     store.restore([kept("a", history=history)])
     key = (ANYONE, "a")
     store.move(key, TaskState.INPUT_REQUIRED, "and?")
@@ -162,14 +133,14 @@ def test_an_answer_given_before_the_restart_is_recognized_after_it() -> None:
     ],
 )
 def test_a_message_is_recognized_by_its_id_and_content(message: Message, known: bool) -> None:
-    store, _ = made()
+    store, _ = made(5_000.0)
     key = begun(store)
     assert store.add_message(key, message) is not known
     assert len(store.read(key).task.history) == (1 if known else 2)
 
 
 def test_a_message_without_an_id_answers_every_question() -> None:
-    store, _ = made()
+    store, _ = made(5_000.0)
     key = begun(store)
     for _ in range(2):
         store.move(key, TaskState.INPUT_REQUIRED, "sure?")
