@@ -22,6 +22,7 @@ from fleetsim.cli.main import Exit
 from tests.broken.build import breaks
 from tests.broken.catalogue import mutant
 from tests.broken.editors import edit_card
+from tests.sim.scenes import MINE
 
 pytest_plugins = ("pytester",)
 TOP = Path(__file__).parents[2]
@@ -215,7 +216,7 @@ def test_the_tests_on_the_page_pass(pytester: pytest.Pytester) -> None:
     page = (TOP / "docs/howto/pytest.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     pytester.makepyfile("\n\n".join(blocks))
-    (pytester.mkdir("scenarios") / "our-day.yaml").write_text(SCENARIO)
+    (pytester.mkdir("scenarios") / "our-day.yaml").write_text(MINE)
     start(pytester).assert_outcomes(passed=5)
 
 
@@ -267,25 +268,11 @@ def test_importing_the_plugin_is_quick() -> None:
     assert best < 0.1
 
 
-SCENARIO = """
-name: mine
-duration: 10m
-fleet:
-  quinn:
-    skills:
-      review: {takes: 5s, succeeds: 0.5}
-traffic:
-  - {skill: review, rate: 2/m}
-expect:
-  - fleet.outcomes > 5
-"""
-
-
 def test_a_scenario_is_played_from_the_tests_folder_and_fails_with_its_report(pytester: pytest.Pytester) -> None:
     folder = pytester.mkdir("deeper")
-    (folder / "mine.yaml").write_text(SCENARIO)
-    (folder / "strict.yaml").write_text(SCENARIO + "  - quinn.success_rate >= 99%\n")
-    (folder / "wrong.yaml").write_text(SCENARIO.replace("duration", "durations"))
+    (folder / "mine.yaml").write_text(MINE)
+    (folder / "strict.yaml").write_text(MINE + "  - quinn.success_rate >= 99%\n")
+    (folder / "wrong.yaml").write_text(MINE.replace("duration", "durations"))
     code = """
         def test_as_expected(fleet):
             report = fleet.sim("mine.yaml", seed=3)

@@ -36,6 +36,21 @@ traffic:
 """
 
 
+MINE = """
+name: mine
+duration: 10m
+fleet:
+  quinn:
+    skills:
+      review: {takes: 5s, succeeds: 0.5}
+traffic:
+  - {skill: review, rate: 2/m}
+expect:
+  - fleet.outcomes > 5
+"""
+"""A scenario of which half of the requests fail."""
+
+
 def scenario(text: str = SMALL, **changes: Any) -> Scenario:
     return parse_scenario(text, "small.yaml")[0].model_copy(update=changes)
 

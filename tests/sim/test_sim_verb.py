@@ -13,21 +13,9 @@ import pytest
 
 from fleetsim.recording.reader import FORMAT
 from tests.command import run, start
+from tests.sim.scenes import MINE
 
 pytestmark = pytest.mark.slow
-
-MINE = """
-name: mine
-duration: 10m
-fleet:
-  quinn:
-    skills:
-      review: {takes: 5s, succeeds: 0.5}
-traffic:
-  - {skill: review, rate: 2/m}
-expect:
-  - fleet.outcomes > 5
-"""
 
 
 def invoke(*args: str) -> tuple[int, str, str]:

@@ -20,7 +20,8 @@ import pytest
 from fleetsim.recording.events import RecordingEnded, RunJudged, ScenarioStarted
 from fleetsim.recording.reader import lines_of
 from tests.command import run, start
-from tests.sim.test_sim_verb import MINE, written
+from tests.sim.scenes import MINE
+from tests.sim.test_sim_verb import written
 
 pytestmark = [pytest.mark.slow, pytest.mark.sockets]
 
