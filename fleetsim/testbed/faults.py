@@ -261,11 +261,6 @@ class EditStart(Fault):
         return (Start(start.status if self.status is None else self.status, headers_left),)
 
 
-def wrong_content_type(content_type: str = "text/plain") -> EditStart:
-    """The body is right and its content type is wrong."""
-    return EditStart(headers={"content-type": content_type})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropAfter(Fault):
     """The connection breaks once ``bytes_passed`` bytes of the body have gone by."""

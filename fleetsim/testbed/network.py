@@ -70,12 +70,12 @@ class MemoryNetwork(NetworkLink):
     mounted on a network that nobody entered starts at its first request and stops at ``aclose``.
     """
 
-    def __init__(self, *, seed: int = 0, rng: random.Random | None = None) -> None:
+    def __init__(self, *, seed: int = 0) -> None:
         super().__init__(self, "", None)
         self.addresses: dict[str, tuple[str, ...]] = {}
         self.seen: deque[SeenRequest] = deque(maxlen=SEEN_MAX)
         self.witnesses: list[Callable[[SeenRequest], object]] = []
-        self._active_faults = ActiveFaults(rng if rng is not None else random.Random(f"{seed}/network"))
+        self._active_faults = ActiveFaults(random.Random(f"{seed}/network"))
         self._mounts: dict[Origin, Mount] = {}
         self._balanced: dict[Origin, Callable[[], str]] = {}
         self._own_addresses: dict[str, tuple[str, ...]] = {}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import random
 import socket
 import struct
@@ -22,6 +21,7 @@ from fleetsim.testbed.asgi import folded_headers
 from fleetsim.testbed.fault_pipeline import FaultPipeline, FaultResult, pause
 from fleetsim.testbed.faults import ActiveFaults, Again, Break, Data, End, Fault, Match, Start, Wait, Weather
 
+LISTEN_HOST = "127.0.0.1"
 HEAD_BYTES_MAX = 64 * 1024
 BODY_BYTES_MAX = 16 * 1024 * 1024
 CHUNK_BYTES = 64 * 1024
@@ -40,12 +40,9 @@ class FaultProxy:
     are refused, and breaks what is open; ``up`` listens again on the same port.
     """
 
-    def __init__(self, target: str, *, listen_host: str = "127.0.0.1", port: int = 0, seed: int = 0) -> None:
-        if not ipaddress.ip_address(listen_host).is_loopback:
-            raise ValueError(f"{listen_host} is not a loopback address")
+    def __init__(self, target: str, *, seed: int = 0) -> None:
         self._target = origin_of(target)
-        self._listen_host = listen_host
-        self._port = port
+        self._port = 0
         self._active_faults = ActiveFaults(random.Random(f"{seed}/proxy"))
         self._server: asyncio.Server | None = None
         self._workers = Workers("proxy")
@@ -55,7 +52,7 @@ class FaultProxy:
     @property
     def url(self) -> str:
         """Where the proxy listens, without a closing slash."""
-        return str(Origin(self._target.scheme, self._listen_host, self._port))
+        return str(Origin(self._target.scheme, LISTEN_HOST, self._port))
 
     @property
     def target(self) -> str:
@@ -76,7 +73,7 @@ class FaultProxy:
     async def up(self) -> None:
         """Listen. Raises OSError if the port is taken."""
         if self._server is None:
-            self._server = await asyncio.start_server(self._accept, self._listen_host, self._port, limit=HEAD_BYTES_MAX)
+            self._server = await asyncio.start_server(self._accept, LISTEN_HOST, self._port, limit=HEAD_BYTES_MAX)
             self._port = self._server.sockets[0].getsockname()[1]
 
     async def down(self) -> None:

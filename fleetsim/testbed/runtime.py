@@ -11,17 +11,7 @@ from pathlib import Path
 
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.body import Room
-from fleetsim.runtime.ports import (
-    Files,
-    FileStamp,
-    Program,
-    ProgramResult,
-    Programs,
-    Resolver,
-    Runtime,
-    Transport,
-    Work,
-)
+from fleetsim.runtime.ports import Files, FileStamp, Program, ProgramResult, Programs, Runtime, Work
 from fleetsim.runtime.real import sleep_until
 from fleetsim.testbed.loop import START
 from fleetsim.testbed.network import MemoryNetwork
@@ -118,8 +108,6 @@ def virtual_runtime(
     name: str = "",
     files: Files | None = None,
     programs: Programs | None = None,
-    transport: Transport | None = None,
-    resolver: Resolver | None = None,
     work: Work | None = None,
 ) -> Runtime:
     """A ``Runtime`` on which nothing depends on the machine.
@@ -134,8 +122,8 @@ def virtual_runtime(
         clock=VirtualClock(start),
         ids=CountedIds(seed, name),
         rng=SeededRng(mixed),
-        resolver=resolver if resolver is not None else at_hand,
-        transport=transport if transport is not None else at_hand.seen_from(name),
+        resolver=at_hand,
+        transport=at_hand.seen_from(name),
         files=files if files is not None else MemoryFiles(),
         programs=programs if programs is not None else MemoryPrograms(),
         work=work if work is not None else CountedWork(),

@@ -26,6 +26,7 @@ from fleetsim.testbed.faults import (
     DropAfter,
     Duplicate,
     EditChunk,
+    EditStart,
     Fault,
     LoseReply,
     Match,
@@ -33,7 +34,6 @@ from fleetsim.testbed.faults import (
     Stall,
     Status,
     html_error,
-    wrong_content_type,
 )
 from fleetsim.testbed.loop import VirtualLoop
 from tests.caller.fleet import HUB, Fleet, fleet
@@ -160,7 +160,7 @@ async def test_a_response_outside_the_protocol_ends_the_request_at_once(fault: F
 
 async def test_a_good_response_with_a_wrong_content_type_is_read() -> None:
     async with fleet(Counting().agent, dialect="0.3", streaming=False, push=False) as f:
-        f.network.fault(wrong_content_type(), SEND)
+        f.network.fault(EditStart(headers={"content-type": "text/plain"}), SEND)
         assert await ends(f) is OutcomeKind.COMPLETED
 
 

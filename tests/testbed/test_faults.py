@@ -35,7 +35,6 @@ from fleetsim.testbed.faults import (
     Status,
     called,
     html_error,
-    wrong_content_type,
 )
 from fleetsim.testbed.loop import run
 from fleetsim.testbed.network import MemoryNetwork
@@ -206,7 +205,7 @@ async def test_a_slow_start_delays_only_the_start(ground: MemoryNetwork) -> None
 
 
 async def test_an_edited_start_changes_only_status_and_headers(ground: MemoryNetwork) -> None:
-    with ground.fault(wrong_content_type("application/octet-stream")):
+    with ground.fault(EditStart(headers={"content-type": "application/octet-stream"})):
         result = await outcome(ground, SEND)
         assert isinstance(result, Reply)
         assert (result.status, result.headers["content-type"]) == (200, "application/octet-stream")
