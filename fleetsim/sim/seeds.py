@@ -232,17 +232,6 @@ SHORTEST_S = 60.0
 KEPT = {"name", "seed"}
 
 
-def shrink(
-    values: Values, breaks: Callable[[str], bool], *, broken_at_s: float, go_on: Callable[[int, Values], bool]
-) -> Values:
-    """The smallest scenario found that still breaks the rule; ``values`` does, at ``broken_at_s`` of its run.
-
-    ``breaks`` plays the text of a scenario. ``go_on`` is called before each try with the number of tries and the
-    smallest scenario so far, and returns whether to try again.
-    """
-    return _Search(values, breaks, go_on).run(broken_at_s)
-
-
 def cut_down(
     executor: Executor,
     values: Values,
@@ -265,7 +254,7 @@ def cut_down(
 
     for start in (with_mix_written(seeded, with_seed(scenario, run.seed)), seeded):
         if breaks(scenario_text(start)):
-            return shrink(start, breaks, broken_at_s=wrong.at_s, go_on=go_on)
+            return Shrinker(start, breaks, go_on).run(wrong.at_s)
     return None
 
 
@@ -273,7 +262,13 @@ class _Enough(Exception):
     """No more tries."""
 
 
-class _Search:
+class Shrinker:
+    """Looks for the smallest scenario that still breaks the rule, as ``values`` does.
+
+    ``breaks`` plays the text of a scenario. ``go_on`` is called before each try with the number of tries and the
+    smallest scenario so far, and returns whether to try again.
+    """
+
     def __init__(self, values: Values, breaks: Callable[[str], bool], go_on: Callable[[int, Values], bool]) -> None:
         self.values = values
         self._tries = 0
@@ -282,6 +277,7 @@ class _Search:
         self._seen = {scenario_text(values)}
 
     def run(self, broken_at_s: float) -> Values:
+        """The smallest found; ``values`` broke the rule at ``broken_at_s`` of its run."""
         before = None
         try:
             for end_s in (broken_at_s + SHORTEST_S, broken_at_s * 1.25 + SHORTEST_S):

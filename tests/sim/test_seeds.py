@@ -21,7 +21,7 @@ from fleetsim.sim.scenario import (
     with_mix_written,
     with_seed,
 )
-from fleetsim.sim.seeds import Coverage, SeedRun, coverage_lines, run_seed, run_seeds, shrink
+from fleetsim.sim.seeds import Coverage, SeedRun, Shrinker, coverage_lines, run_seed, run_seeds
 from fleetsim.sim.troubles import KINDS
 from tests.scale import scaled, some
 from tests.sim.here import Here
@@ -134,7 +134,7 @@ def test_a_cut_down_scenario_is_minimal_and_can_be_read_back() -> None:
         faults = {trouble.fault for trouble in found.weather}
         return {"hub-restart", "agent-restart"} <= faults and any(t.skill == "sitrep" for t in found.traffic)
 
-    smallest = shrink(BIG, breaks, broken_at_s=1_800.0, go_on=lambda tries, so_far: True)
+    smallest = Shrinker(BIG, breaks, lambda tries, so_far: True).run(1_800.0)
     assert [trouble["fault"] for trouble in smallest["weather"]] == ["hub-restart", "agent-restart"]
     assert smallest["fleet"] == {"herald": {"skills": {"sitrep": {}}}}
     assert smallest["traffic"] == [{"skill": "sitrep", "rate": "20/h"}]
@@ -147,7 +147,7 @@ def test_a_cut_down_scenario_is_minimal_and_can_be_read_back() -> None:
 
 
 def test_cutting_down_ends_on_request_with_the_smallest_scenario_so_far() -> None:
-    smallest = shrink(BIG, lambda text: "hub-restart" in text, broken_at_s=1_800.0, go_on=lambda tries, _: tries < 2)
+    smallest = Shrinker(BIG, lambda text: "hub-restart" in text, lambda tries, _: tries < 2).run(1_800.0)
     assert smallest["duration"] == "1860s"
     assert len(smallest["weather"]) < 22
 
