@@ -127,13 +127,57 @@ def simulated_agent(name: str, scripted: SimulatedAgent, witness: Witness, *, ur
         task.ended, task.ended_s = transition.state.value, round(witness.now, 6)
         witness.ended(task)
 
+    def script(skill_id: str, behaviour: SkillBehaviour) -> Skill:
+        async def work(context: SkillContext, task: AgentTask, plan: Plan) -> None:
+            if plan.rejects:
+                raise SkillRejected("not now")
+            if plan.questions:
+                await context.status("looking at what was asked")
+            # The pieces of the text come at even times; a question comes before the piece at its place.
+            pieces = max(1, plan.chunks)
+            asked_before = {pieces * (n + 1) // (plan.questions + 1) for n in range(plan.questions)}
+            for piece in range(pieces):
+                await asyncio.sleep(plan.takes_s * witness.slowness(name) / pieces)
+                if piece + 1 in asked_before or (pieces == 1 and plan.questions):
+                    for _ in range(plan.questions if pieces == 1 else 1):
+                        task.answers.append(await context.ask(f"May I go on with step {len(task.answers) + 1}?"))
+                if plan.chunks and piece + 1 < pieces:
+                    await say(context, task, f"{_WORDS[piece % len(_WORDS)]} ")
+            if plan.cost_usd is not None:
+                context.use(input_tokens=200, output_tokens=50, cost_usd=plan.cost_usd, model="simulated")
+                task.cost_usd = plan.cost_usd
+            if plan.confidence is not None:
+                context.confidence(plan.confidence)
+            if plan.fails:
+                raise SkillFailed(behaviour.fails_with)
+            await say(context, task, f"done: {context.text[:60]}")
+
+        async def say(context: SkillContext, task: AgentTask, text: str) -> None:
+            task.text += text
+            await context.say(text)
+
+        @skill(skill_id, cost=behaviour.cost is not None, sure=behaviour.confidence is not None)
+        async def run(context: SkillContext) -> None:
+            plan = Plan.of(behaviour, context.rng)
+            task = tasks[context.task_id] = AgentTask(
+                agent=name,
+                skill=skill_id,
+                task_id=context.task_id,
+                context_id=context.context_id,
+                correlation_id=str(context.metadata.get("correlationId", "")),
+                life=life,
+                begun_s=round(witness.now, 6),
+            )
+            async with room or nullcontext():
+                await work(context, task, plan)
+
+        return run
+
     version = scripted.dialect.partition("+")[0]  # an agent of ours serves both bindings
     return Agent(
         name,
         description=f"A simulated agent with {len(scripted.skills)} skill(s)",
-        skills=tuple(
-            _scripted(name, life, skill_id, b, witness, tasks, room) for skill_id, b in scripted.skills.items()
-        ),
+        skills=tuple(script(skill_id, behaviour) for skill_id, behaviour in scripted.skills.items()),
         listeners=(moved,),
         dialects=(version,),
         behaviours={**BEHAVIOURS, version: replace(BEHAVIOURS[version], wait_s=float("inf"))},
@@ -152,61 +196,6 @@ def tasks_in_memory(engine: Engine, now_s: float) -> dict[str, float]:
     return {"tasks": len(retention), "open": len(opened), "oldest_s": round(now_s - min(opened, default=now_s), 3)}
 
 
-def _scripted(
-    agent: str,
-    life: int,
-    skill_id: str,
-    behaviour: SkillBehaviour,
-    witness: Witness,
-    tasks: dict[str, AgentTask],
-    room: asyncio.Semaphore | None,
-) -> Skill:
-    async def work(context: SkillContext, task: AgentTask, plan: Plan) -> None:
-        if plan.rejects:
-            raise SkillRejected("not now")
-        if plan.questions:
-            await context.status("looking at what was asked")
-        # The pieces of the text come at even times; a question comes before the piece at its place.
-        pieces = max(1, plan.chunks)
-        asked_before = {pieces * (n + 1) // (plan.questions + 1) for n in range(plan.questions)}
-        for piece in range(pieces):
-            await asyncio.sleep(plan.takes_s * witness.slowness(agent) / pieces)
-            if piece + 1 in asked_before or (pieces == 1 and plan.questions):
-                for _ in range(plan.questions if pieces == 1 else 1):
-                    task.answers.append(await context.ask(f"May I go on with step {len(task.answers) + 1}?"))
-            if plan.chunks and piece + 1 < pieces:
-                await say(context, task, f"{_WORDS[piece % len(_WORDS)]} ")
-        if plan.cost_usd is not None:
-            context.use(input_tokens=200, output_tokens=50, cost_usd=plan.cost_usd, model="simulated")
-            task.cost_usd = plan.cost_usd
-        if plan.confidence is not None:
-            context.confidence(plan.confidence)
-        if plan.fails:
-            raise SkillFailed(behaviour.fails_with)
-        await say(context, task, f"done: {context.text[:60]}")
-
-    async def say(context: SkillContext, task: AgentTask, text: str) -> None:
-        task.text += text
-        await context.say(text)
-
-    @skill(skill_id, cost=behaviour.cost is not None, sure=behaviour.confidence is not None)
-    async def run(context: SkillContext) -> None:
-        plan = Plan.of(behaviour, context.rng)
-        task = tasks[context.task_id] = AgentTask(
-            agent=agent,
-            skill=skill_id,
-            task_id=context.task_id,
-            context_id=context.context_id,
-            correlation_id=str(context.metadata.get("correlationId", "")),
-            life=life,
-            begun_s=round(witness.now, 6),
-        )
-        async with room or nullcontext():
-            await work(context, task, plan)
-
-    return run
-
-
 MARK = "simulated-key-"
 """The prefix of every key, by which it is found in any text."""
 MARK_BYTES = MARK.encode()
@@ -223,7 +212,8 @@ class FleetKeys:
         self._owners: dict[str, str] = {}
         self._variables = {agent: f"FLEETSIM_SIMULATED_KEY_{number}" for number, agent in enumerate(agents)}
         self._keys = {agent: self._new(agent) for agent in self._variables}
-        self._doors = {agent: KeyAuthenticator(key) for agent, key in self._keys.items()}
+        self.doors = {agent: KeyAuthenticator(key) for agent, key in self._keys.items()}
+        """The authenticators of the agents, which stay the same when an agent restarts."""
         self.carried = 0
         self.strayed: list[str] = []
 
@@ -231,14 +221,10 @@ class FleetKeys:
         """The agent's credential in the hub's configuration."""
         return AuthEntry(scheme="apiKey", credentials_env=self._variables[agent])
 
-    def door(self, agent: str) -> KeyAuthenticator:
-        """The authenticator of an agent; it stays the same when the agent restarts."""
-        return self._doors[agent]
-
     def change(self, agent: str) -> None:
         """Gives the agent another key, which the hub does not have yet."""
         self._keys[agent] = self._new(agent)
-        self._doors[agent].change(self._keys[agent])
+        self.doors[agent].change(self._keys[agent])
 
     def hand_over(self, *agents: str) -> None:
         """Gives the hub the present keys of these agents."""

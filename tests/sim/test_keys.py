@@ -32,8 +32,8 @@ def variable(keys: FleetKeys, agent: str) -> str:
 def test_each_agent_accepts_its_own_key_and_the_hub_finds_them_in_the_environment(keys: FleetKeys) -> None:
     with keys.handed_over():
         shown = [(b"x-api-key", key_of(keys, "quinn").encode())]
-        assert keys.door("quinn").admit(shown) == "hub"
-        assert keys.door("herald").admit(shown) is None
+        assert keys.doors["quinn"].admit(shown) == "hub"
+        assert keys.doors["herald"].admit(shown) is None
         before = dict(os.environ)
     assert {name for name in before if name not in os.environ} == {variable(keys, "quinn"), variable(keys, "herald")}
 
@@ -41,9 +41,9 @@ def test_each_agent_accepts_its_own_key_and_the_hub_finds_them_in_the_environmen
 def test_a_new_key_is_required_before_the_hub_has_it(keys: FleetKeys) -> None:
     with keys.handed_over():
         keys.change("quinn")
-        assert keys.door("quinn").admit([(b"x-api-key", key_of(keys, "quinn").encode())]) is None
+        assert keys.doors["quinn"].admit([(b"x-api-key", key_of(keys, "quinn").encode())]) is None
         keys.hand_over("quinn")
-        assert keys.door("quinn").admit([(b"x-api-key", key_of(keys, "quinn").encode())]) == "hub"
+        assert keys.doors["quinn"].admit([(b"x-api-key", key_of(keys, "quinn").encode())]) == "hub"
 
 
 def test_a_key_in_a_wrong_place_is_reported_and_one_in_its_place_is_not(keys: FleetKeys) -> None:
