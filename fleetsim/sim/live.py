@@ -233,17 +233,8 @@ class LiveSimulation(ScenarioRun):
                 proxy = FaultProxy(url, seed=scenario.seed)
                 self._proxies[name] = await stack.enter_async_context(proxy)
                 url = urlsplit(url)._replace(scheme="http", netloc=urlsplit(proxy.url).netloc).geturl()
-            external = self._webhooks is not None
-            entries.append(
-                AgentEntry(
-                    name=name,
-                    url=url,
-                    auth=agent.auth,
-                    api_key_env=agent.api_key_env,
-                    dialect=agent.wire,
-                    external=external,
-                )
-            )
+            own = {"auth": agent.auth, "api_key_env": agent.api_key_env, "external": self._webhooks is not None}
+            entries.append(scenario.entry(name, agent, url, **own))
         return listener, FleetConfig(agents=tuple(entries), settings=settings, limits=self.scenario.limits)
 
     async def _cards_read(self, hub: Hub) -> None:

@@ -21,7 +21,7 @@ from fleetsim.ceremony.written import value_text
 from fleetsim.client.http import AgentUrl
 from fleetsim.fleet.auth import Auth
 from fleetsim.fleet.config import LIMITS_MAX, limit_problems
-from fleetsim.fleet.settings import NAME, FleetSettings, RetryPolicy, SkillEntry, Wire
+from fleetsim.fleet.settings import NAME, AgentEntry, FleetSettings, RetryPolicy, SkillEntry, Wire
 from fleetsim.health.figures import Expected
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.spans import in_words
@@ -247,6 +247,10 @@ class Scenario(BaseModel):
         for name, agent in self.fleet.items():
             for number in range(1, agent.replicas + 1):
                 yield (name if agent.replicas == 1 else f"{name}-{number}"), agent
+
+    def entry(self, name: str, agent: SimulatedAgent, url: str, **more: Any) -> AgentEntry:
+        """An agent of the run as agents.yaml has it, at ``url``."""
+        return AgentEntry(name=name, url=url, dialect=agent.wire, skills=agent.entries(self.replicas_of), **more)
 
     def replicas_of(self, name: str) -> tuple[str, ...]:
         """The names in the run of what the scenario calls ``name``."""

@@ -226,7 +226,7 @@ class Simulation(ScenarioRun):
         life = self._deaths[name]
         runtime = virtual_runtime(self.scenario.seed, self.network, self.scenario.start, name=f"{name}#{life}")
         agent = simulated_agent(name, self.agents[name], self, url=origin, life=life)
-        agent = agent.replace(runtime=runtime, callers=self.keys.door(name))
+        agent = agent.replace(runtime=runtime, callers=self.keys.doors[name])
         self._engines[name] = agent.engine()
         self.network.mount(origin, agent.mount(self._engines[name]))
 
@@ -275,13 +275,7 @@ class Simulation(ScenarioRun):
 
     def _build_hub(self, process: HubProcess, ledger: Ledger) -> tuple[Hub, Work, Work]:
         entries = tuple(
-            AgentEntry(
-                name=name,
-                url=f"{origin_of(name)}/a2a",
-                auth=self.keys.entry(name),
-                dialect=agent.wire,
-                skills=agent.entries(self.scenario.replicas_of),
-            )
+            self.scenario.entry(name, agent, f"{origin_of(name)}/a2a", auth=self.keys.entry(name))
             for name, agent in self.agents.items()
         )
         entries += tuple(entry for entry in self._entries if not entry.enabled)
