@@ -143,7 +143,7 @@ class Store:
             skill=skill,
             dialect=dialect,
             status=TaskStatus(state=TaskState.SUBMITTED, timestamp=now),
-            results=ArtifactBuilder(key[1], chars_max=self._limits.output_chars_max),
+            results=ArtifactBuilder(key[1], context_id, chars_max=self._limits.output_chars_max),
             feed=TaskFeed(),
             opened_s=moment,
             touched_s=moment,
@@ -209,7 +209,7 @@ class Store:
         ending = entry.results.close(state, text, taken_ms)
         self.retention.chars += entry.results.chars - before
         status = self._status(entry, state, reason, metadata)
-        self._commit(entry, status, [*entry.closing(ending), entry.update(status)])
+        self._commit(entry, status, [*([ending] if ending else []), entry.update(status)])
 
     def cancel(self, key: TaskKey) -> Record:
         """Cancel in one step, whatever runs meanwhile. Raises TaskNotFound or TaskNotCancelable."""
@@ -288,7 +288,7 @@ class Store:
             skill=record.skill,
             dialect=record.dialect,
             status=task.status,
-            results=ArtifactBuilder(task.task_id, chars_max=self._limits.output_chars_max),
+            results=ArtifactBuilder(task.task_id, task.context_id, chars_max=self._limits.output_chars_max),
             feed=TaskFeed(),
             opened_s=now_s - max(0.0, (now - record.created_at).total_seconds()),
             touched_s=now_s - max(0.0, (now - record.updated_at).total_seconds()),

@@ -180,11 +180,18 @@ class _Piece:
         return replace(self.head, parts=tuple(self.parts))
 
 
+class ClosingUpdate(ArtifactUpdate, frozen=True, kw_only=True):
+    """The main artifact whole, at the end. ``added``: the parts that a reader of every piece did not receive; None if
+    the final text replaced the pieces."""
+
+    added: tuple[Part, ...] | None
+
+
 class ArtifactBuilder:
     """The artifacts of one open task. The main one carries the task's own id."""
 
-    def __init__(self, main_id: str, *, chars_max: int) -> None:
-        self.main_id = main_id
+    def __init__(self, main_id: str, context_id: str, *, chars_max: int) -> None:
+        self.main_id, self._context_id = main_id, context_id
         self.usage = UsageTotals()
         self.chars = 0
         self._chars_max = chars_max
@@ -206,11 +213,8 @@ class ArtifactBuilder:
         """All artifacts as they stand; ones without parts are left out."""
         return tuple(a for a in (piece.artifact() for piece in self._pieces.values()) if a.parts)
 
-    def close(
-        self, state: TaskState, text: str | None, duration_ms: int
-    ) -> tuple[Artifact, tuple[Part, ...] | None] | None:
-        """Finish the main artifact: the final text in place of the pieces if given, then what it used. Returns it, and
-        the parts that were not sent yet; None for these if the text was replaced.
+    def close(self, state: TaskState, text: str | None, duration_ms: int) -> ClosingUpdate | None:
+        """Finish the main artifact: the final text in place of the pieces if given, then what it used.
 
         A completed task always has an artifact; others only if they had something to show. Raises OutputLimit before
         anything changes.
@@ -232,7 +236,9 @@ class ArtifactBuilder:
             return None
         main = Artifact(artifact_id=self.main_id, name=MAIN_NAME, parts=(*body, *extra), extensions=uris)
         self._pieces = {self.main_id: _Piece(head=main, parts=list(main.parts)), **others}
-        return main, added
+        return ClosingUpdate(
+            task_id=self.main_id, context_id=self._context_id, artifact=main, last_chunk=True, added=added
+        )
 
 
 def weigh_part(part: Part) -> int:
@@ -255,13 +261,6 @@ def weigh_data(data: Any) -> int:
     if isinstance(data, list | tuple):
         return sum(map(weigh_data, data)) + 2
     return 8
-
-
-class ClosingUpdate(ArtifactUpdate, frozen=True, kw_only=True):
-    """The main artifact whole, at the end. ``added``: the parts that a reader of every piece did not receive; None if
-    the final text replaced the pieces."""
-
-    added: tuple[Part, ...] | None
 
 
 class TaskFeed:
@@ -467,16 +466,6 @@ class Entry:
         return ArtifactUpdate(
             task_id=self.key[1], context_id=self.context_id, artifact=artifact, append=append, last_chunk=last_chunk
         )
-
-    def closing(self, ending: tuple[Artifact, tuple[Part, ...] | None] | None) -> tuple[ClosingUpdate, ...]:
-        """The event of the main artifact at its end, if the task has one."""
-        if ending is None:
-            return ()
-        main, added = ending
-        whole = ClosingUpdate(
-            task_id=self.key[1], context_id=self.context_id, artifact=main, last_chunk=True, added=added
-        )
-        return (whole,)
 
     def note_transition(self) -> None:
         """Add the present status to the list of transitions, where the agent keeps one."""

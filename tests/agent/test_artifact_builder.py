@@ -28,7 +28,7 @@ def piece(*parts: Part, artifact_id: str = MAIN, **fields: Any) -> Artifact:
 
 
 def drafted(*artifacts: Artifact, append: bool = True, chars_max: int = 1_000) -> ArtifactBuilder:
-    draft = ArtifactBuilder(MAIN, chars_max=chars_max)
+    draft = ArtifactBuilder(MAIN, "c", chars_max=chars_max)
     for artifact in artifacts:
         draft.put(artifact, append=append)
     return draft
@@ -99,7 +99,9 @@ def test_a_final_text_replaces_the_pieces_and_their_weight() -> None:
     with pytest.raises(OutputLimit):
         draft.close(DONE, "123456789", 0)
     assert draft.chars == 8
-    assert draft.close(DONE, "12345678", 0) == (main(*text("12345678")), None)
+    ending = draft.close(DONE, "12345678", 0)
+    assert ending is not None
+    assert (ending.artifact, ending.added) == (main(*text("12345678")), None)
     assert draft.chars == 10
     assert draft.artifacts()[0] == main(*text("12345678"))
     assert draft.artifacts()[1] == piece(*text("12"), artifact_id="beside")
@@ -113,7 +115,9 @@ def test_a_failed_task_without_a_result_has_no_artifact(state: TaskState) -> Non
 
 
 def test_a_completed_task_always_has_an_artifact() -> None:
-    assert drafted().close(DONE, None, 0) == (main(*text("")), ())
+    ending = drafted().close(DONE, None, 0)
+    assert ending is not None
+    assert (ending.artifact, ending.added) == (main(*text("")), ())
     beside = drafted(piece(*text("x"), artifact_id="beside"))
     assert beside.close(DONE, None, 0) is None
     assert beside.artifacts() == (piece(*text("x"), artifact_id="beside"),)
