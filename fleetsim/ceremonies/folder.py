@@ -254,13 +254,8 @@ class CeremonyStore:
         """Write a new ceremony, as ``ID.yaml``; never over another (T-33).
 
         ``values`` has the keys of a file. ``in`` (seconds, or 30m, 2h, 1d) is stored as the time it means, and ``at``
-        without a schedule means once.
-
-        Raises:
-            CeremonyInvalid: a value is wrong, or one is missing.
-            CeremonyExists: the id or the file is taken.
-            TooManyCeremonies: one more is too many.
-            ConfigError: the file cannot be written.
+        without a schedule means once. Raises CeremonyInvalid for a wrong or missing value, CeremonyExists if the id or
+        the file is taken, TooManyCeremonies, and ConfigError if the file cannot be written.
         """
         wanted = {key: value for key, value in values.items() if value is not None}
         wanted = timed({**wanted, "createdBy": created_by}, self._clock.now())
@@ -283,13 +278,8 @@ class CeremonyStore:
 
     async def update(self, ceremony_id: str, changes: Mapping[str, Any], *, owner: str | None = None) -> StoredCeremony:
         """Change keys of a ceremony; None removes one. Other keys stay, ``enabled`` too. With ``owner``, only one that
-        they own.
-
-        Raises:
-            CeremonyNotFound: there is none of that id.
-            CeremonyInvalid: a value is wrong, or ``id`` or ``createdBy`` would change.
-            CeremonyNotWritable: its file is not to be changed from here.
-            ConfigError: the file cannot be read or written.
+        they own. Raises CeremonyNotFound, CeremonyInvalid for a wrong value or another ``id`` or ``createdBy``,
+        CeremonyNotWritable, and ConfigError if the file cannot be read or written.
         """
         async with self._lock:
             self.get(ceremony_id, owner=owner)

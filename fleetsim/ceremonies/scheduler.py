@@ -83,15 +83,14 @@ class _Entry:
 
     ceremony: Ceremony
     cursor: datetime
-    next_at: datetime | None
+    next_at: datetime | None = field(init=False)
     not_before: datetime = _LONG_AGO
     backlog: deque[datetime] = field(default_factory=deque)
     held: datetime | None = None
     let_go: tuple[datetime, int] | None = None
 
-    @classmethod
-    def of(cls, ceremony: Ceremony, cursor: datetime) -> _Entry:
-        return cls(ceremony, cursor, next_due(ceremony, cursor))
+    def __post_init__(self) -> None:
+        self.look_from(self.cursor)
 
     def look_from(self, cursor: datetime) -> None:
         """Go on from another slot."""
@@ -292,10 +291,10 @@ class Scheduler:
                 old.ceremony, entries[key] = ceremony, old
             elif ceremony.schedule is None:
                 # It may have come due while the hub was down; if it fired, the ledger has its claim.
-                entries[key] = _Entry.of(ceremony, _LONG_AGO)
+                entries[key] = _Entry(ceremony, _LONG_AGO)
             else:
                 past = self._past.get(key, now) if old is None else now
-                entries[key] = _Entry.of(ceremony, min(past, now))
+                entries[key] = _Entry(ceremony, min(past, now))
         self._entries = entries
         self._past.clear()  # what appears from now on has missed nothing
         self._judge_targets()
