@@ -32,8 +32,7 @@ from fleetsim.runtime.yaml import YamlDocument
 from fleetsim.runtime.yaml import load as load_yaml
 from fleetsim.sim.ceremonies import REQUEST_S, requests_of
 from fleetsim.sim.clocks import ClockRate
-from fleetsim.sim.cluster import ClusterLost, cluster
-from fleetsim.sim.cluster_load import check_parts, play_parts
+from fleetsim.sim.cluster import ClusterLost, check_parts, cluster, play_parts
 from fleetsim.sim.generated import ANY, generated
 from fleetsim.sim.live import check_clock, played
 from fleetsim.sim.recorder import Recorder
