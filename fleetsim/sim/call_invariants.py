@@ -36,13 +36,13 @@ ENDS = {state.value for state in TERMINAL}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """A broken rule. ``at_s`` is the second of the run."""
+    """A broken rule. ``at_s`` is the second of the run; ``verdicts`` sets the number of the invariant."""
 
-    invariant: str
     said: str
     at_s: float
     correlation_id: str = ""
     agent: str = ""
+    invariant: str = ""
 
     def as_json(self) -> dict[str, Any]:
         return {"at": self.at_s, "said": self.said, "correlationId": self.correlation_id, "agent": self.agent}
@@ -79,9 +79,8 @@ def broken(
 ) -> Violation:
     """A violation that an event, or a second of the run, shows."""
     if isinstance(where, float):
-        return Violation(invariant="", said=reason, at_s=where, agent=agent)
+        return Violation(said=reason, at_s=where, agent=agent)
     return Violation(
-        invariant="",
         said=reason,
         at_s=where.t if at_s is None else at_s,
         correlation_id=where.correlation_id or "",

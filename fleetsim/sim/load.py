@@ -179,17 +179,6 @@ TIMES = ("response", "service", "agent", "hub", "network", "lateness", "agent_fi
 """The fields of LoadMetrics that are times."""
 
 
-class _Sample(NamedTuple):
-    """The parts of one request's response time, in seconds of the machine. ``network`` is None if nothing shows it."""
-
-    due_s: float
-    late: float
-    service: float
-    hub: float
-    agent: float
-    network: float | None
-
-
 def load_of(run: Run) -> LoadMetrics | None:
     """The load of a recorded run; None on virtual time, which has no load, and of a run without requests."""
     rate = ClockRate.read(run.started.clock)
@@ -199,23 +188,30 @@ def load_of(run: Run) -> LoadMetrics | None:
         return None
     stopped_s = min([run.started.duration_s, *(stopped.t for stopped in run.all(RunStopped))])
     span_s = max(stopped_s, 1e-9) / rate.times
-    lateness, errors = Percentiles(), Counter(f"refused: {event.why}" for event in refused)
+    errors = Counter(f"refused: {event.why}" for event in refused)
+    times = {name: Percentiles() for name in TIMES}
     for timed_request in asked:
-        lateness.add(timed_request.late_s or 0.0)
+        times["lateness"].add(timed_request.late_s or 0.0)
     worked = {
         task.correlation_id or "": (task.ended_s - task.begun_s) / rate.times
         for tasks in run.tasks.values()
         for task in tasks
         if task.ended_s is not None
     }
-    samples: list[_Sample] = []
+    with_agents: list[tuple[float, float]] = []  # when each request was due, and the agent's part of it
     for sent in timed:
         for row in run.outcomes.get(sent.correlation_id or "", ()):
-            service, worked_s = row.duration_ms / 1000, worked.get(sent.correlation_id or "")
-            with_agent = min(service, (row.agent_ms or 0.0) / 1000)
-            network = None if worked_s is None else max(0.0, with_agent - worked_s)
-            agent = with_agent - (network or 0.0)
-            samples.append(_Sample(sent.due_s, sent.late_s, service, service - with_agent, agent, network))
+            service_s, worked_s = row.duration_ms / 1000, worked.get(sent.correlation_id or "")
+            agent_s = with_agent_s = min(service_s, (row.agent_ms or 0.0) / 1000)
+            if worked_s is not None:
+                network_s = max(0.0, with_agent_s - worked_s)
+                times["network"].add(network_s)
+                agent_s -= network_s
+            times["response"].add(sent.late_s + service_s)
+            times["service"].add(service_s)
+            times["hub"].add(service_s - with_agent_s)
+            times["agent"].add(agent_s)
+            with_agents.append((sent.due_s, agent_s))
             if not row.success:
                 errors[row.outcome] += 1
     replies = [
@@ -225,32 +221,20 @@ def load_of(run: Run) -> LoadMetrics | None:
     ]
     ends = (run.requests[sent.correlation_id or ""].end for sent in timed)
     played = next(iter(run.all(RecordingEnded)), None)
-    busy = played.cpu_s / played.wall_s if played is not None and played.wall_s else None
-    ordered = [sample.agent for sample in sorted(samples, key=lambda sample: sample.due_s)]
-    fifth = len(ordered) // 5
+    with_agents.sort(key=lambda row: row[0])
+    fifth = len(with_agents) // 5
+    for name, part in (("agent_first", with_agents[:fifth]), ("agent_last", with_agents[len(with_agents) - fifth :])):
+        for _, agent_s in part:
+            times[name].add(agent_s)
     return LoadMetrics(
         meant=len(asked) / span_s,
         sent=len(asked) / max(span_s, max(request.t for request in asked) / rate.times),
         ended=sum(end is not None and end.t <= stopped_s for end in ends) / span_s,
-        response=_percentiles(sample.late + sample.service for sample in samples),
-        service=_percentiles(sample.service for sample in samples),
-        agent=_percentiles(sample.agent for sample in samples),
-        hub=_percentiles(sample.hub for sample in samples),
-        network=_percentiles(sample.network for sample in samples if sample.network is not None),
-        lateness=lateness,
-        agent_first=_percentiles(iter(ordered[:fifth])),
-        agent_last=_percentiles(iter(ordered[len(ordered) - fifth :])),
+        **times,
         reply_s=min(replies, default=None),
-        busy=busy,
+        busy=played.cpu_s / played.wall_s if played is not None and played.wall_s else None,
         errors=errors,
     )
-
-
-def _percentiles(times_s: Iterator[float]) -> Percentiles:
-    found = Percentiles()
-    for time_s in times_s:
-        found.add(time_s)
-    return found
 
 
 RECENT_S = 10.0
@@ -285,7 +269,9 @@ class LiveLoadMetrics:
         while self._ended_at and self._ended_at[0][0] < since_s:
             self._ended_at.popleft()
         span_s = max(1.0, min(RECENT_S, at_s / rate.times))
-        times = _percentiles(response for _, response in self._ended_at)
+        times = Percentiles()
+        for _, response_s in self._ended_at:
+            times.add(response_s)
         shown = ", ".join(f"{name} {in_words(times.at(SHARES[name]) or 0.0)}" for name in ("p50", "p90", "p99"))
         rates = f"{len(self._sent_at) / span_s:.1f}/s sent, {len(self._ended_at) / span_s:.1f}/s ended"
         return f"{rates}{f', {shown}' if self._ended_at else ''}, {len(self._late)} open, {self.failed} failed"
