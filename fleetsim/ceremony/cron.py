@@ -14,6 +14,7 @@ If neither day field is a bare star, either may match, as in every cron since Vi
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -187,14 +188,9 @@ def _first_change(start: datetime, end: datetime, zone: tzinfo) -> datetime | No
 
 def _bisect(low: datetime, high: datetime, offset: timedelta, zone: tzinfo) -> datetime:
     base = low.replace(microsecond=0)
-    near, far = 0, int((high - base).total_seconds()) + 1
-    while far - near > 1:
-        middle = (near + far) // 2
-        if _offset(base + timedelta(seconds=middle), zone) == offset:
-            near = middle
-        else:
-            far = middle
-    return base + timedelta(seconds=far)
+    seconds = range(1, int((high - base).total_seconds()) + 1)
+    kept = bisect_left(seconds, True, key=lambda second: _offset(base + timedelta(seconds=second), zone) != offset)
+    return base + timedelta(seconds=kept + 1)
 
 
 def _fires(numbers: str) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from os.path import relpath
 from pathlib import Path
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
@@ -83,10 +84,7 @@ def due_in(ceremonies: Iterable[Ceremony], begins: datetime, ends: datetime) -> 
 
 def requests_in(ceremonies: Iterable[Ceremony], due: Mapping[str, int], offers: Offers) -> int:
     """The number of requests of those slots, without those that no agent can serve."""
-
-    def resolved(skill: str, targets: tuple[str, ...]) -> tuple[str, ...]:
-        return resolve(skill, targets, offers=offers, weights={}, chance=lambda: 0.0)
-
+    resolved = partial(resolve, offers=offers, weights={}, chance=lambda: 0.0)
     return sum(due[c.ceremony_id] * len(agents_of(c, resolved)[0]) for c in ceremonies if due[c.ceremony_id])
 
 

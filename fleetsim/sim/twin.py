@@ -548,7 +548,5 @@ def span(seconds: float) -> str:
 
 def rate(per_s: float) -> str:
     """A rate in the unit that makes it a small number of at least one."""
-    for unit in ("s", "m", "h", "d"):
-        if per_s * SECONDS_IN[unit] >= 1 or unit == "d":
-            return f"{number(per_s * SECONDS_IN[unit])}/{unit}"
-    raise AssertionError("unreachable: a day is the last unit")
+    unit = next((unit for unit in ("s", "m", "h") if per_s * SECONDS_IN[unit] >= 1), "d")
+    return f"{number(per_s * SECONDS_IN[unit])}/{unit}"
