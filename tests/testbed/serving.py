@@ -1,4 +1,4 @@
-"""A real server on a real socket for tests that compare with one."""
+"""A real server on a real socket for tests that compare with one, and what a caller gets."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import uvicorn
+
+from fleetsim.model.errors import ConnectionLost, FleetsimError
+from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Transport
 
 
 class _Server(uvicorn.Server):
@@ -30,3 +33,21 @@ async def served(app: Any) -> AsyncIterator[str]:
             yield f"http://127.0.0.1:{sock.getsockname()[1]}"
         finally:
             server.should_exit = True
+
+
+async def outcome(transport: Transport, request: Request) -> Reply | FleetsimError:
+    try:
+        return await transport.exchange(request)
+    except FleetsimError as error:
+        return error
+
+
+async def until_lost(incoming: IncomingResponse) -> bytes:
+    """All bytes of a stream that breaks."""
+    received = b""
+    try:
+        async for chunk in incoming.chunks:
+            received += chunk
+    except ConnectionLost:
+        return received
+    raise AssertionError("the stream ended without a break")

@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from fleetsim.model.errors import ConnectionLost, FleetsimError, TimedOut, Unreachable
-from fleetsim.runtime.ports import IncomingResponse, Limits, Reply, Request
+from fleetsim.runtime.ports import Limits, Reply, Request
 from fleetsim.testbed.faults import (
     HTML_ERROR,
     CutAfter,
@@ -38,6 +38,7 @@ from fleetsim.testbed.faults import (
 )
 from fleetsim.testbed.loop import run
 from fleetsim.testbed.network import MemoryNetwork
+from tests.testbed.serving import outcome, until_lost
 
 AGENT = "http://agent-a:8000"
 STREAM = Request(method="GET", url=AGENT + "/stream", limits=Limits(total_s=None))
@@ -82,23 +83,6 @@ async def ground(network: MemoryNetwork, agent: Witness) -> AsyncIterator[Memory
     network.mount(AGENT, Starlette(routes=routes))
     async with network:
         yield network
-
-
-async def outcome(network: MemoryNetwork, request: Request) -> Reply | FleetsimError:
-    try:
-        return await network.exchange(request)
-    except FleetsimError as error:
-        return error
-
-
-async def until_lost(incoming: IncomingResponse) -> bytes:
-    received = b""
-    try:
-        async for chunk in incoming.chunks:
-            received += chunk
-    except ConnectionLost:
-        return received
-    raise AssertionError("the stream ended without a break")
 
 
 async def test_refuse_means_that_nothing_was_sent(ground: MemoryNetwork, agent: Witness) -> None:
@@ -265,13 +249,6 @@ async def test_latency_delays_a_stream_without_slowing_it(ground: MemoryNetwork)
         assert now() == 4, "there and back"
         arrivals = [now() async for _ in incoming.chunks]
     assert arrivals == [4, 5, 6, 7]
-
-
-async def test_latency_keeps_the_order_of_bytes(ground: MemoryNetwork) -> None:
-    ground.fault(Latency(low_s=0, high_s=5))
-    result = await outcome(ground, Request(method="GET", url=STREAM.url, limits=Limits(connect_s=9, total_s=None)))
-    assert isinstance(result, Reply)
-    assert result.body == b"event-0;event-1;event-2;event-3;"
 
 
 async def test_faults_apply_in_the_order_in_which_they_were_added(ground: MemoryNetwork) -> None:

@@ -6,7 +6,7 @@ import json
 import socket
 import time
 import warnings
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from starlette.applications import Starlette
@@ -14,8 +14,8 @@ from starlette.requests import Request as WebRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from fleetsim.model.errors import ConnectionLost, FleetsimError, TimedOut, Unreachable
-from fleetsim.runtime.ports import IncomingResponse, Limits, Reply, Request, Runtime
+from fleetsim.model.errors import ConnectionLost, TimedOut, Unreachable
+from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.faults import (
     CutAfter,
@@ -33,7 +33,7 @@ from fleetsim.testbed.faults import (
     html_error,
 )
 from fleetsim.testbed.proxy import FaultProxy
-from tests.testbed.serving import served
+from tests.testbed.serving import outcome, served, until_lost
 
 pytestmark = pytest.mark.sockets
 
@@ -97,30 +97,12 @@ class Env:
     def stream(self) -> Request:
         return Request(method="GET", url=self.proxy.url + "/stream", streaming=True, limits=Limits(total_s=5))
 
-    async def outcome(self, request: Request) -> Reply | FleetsimError:
-        try:
-            return await self.transport.exchange(request)
-        except FleetsimError as error:
-            return error
-
 
 @pytest.fixture
 async def env() -> AsyncIterator[Env]:
     agent = Witness()
     async with served(agent.app) as url, FaultProxy(url) as proxy, running_runtime() as runtime:
         yield Env(agent, proxy, runtime)
-
-
-async def until_lost(incoming: IncomingResponse, enough: Callable[[bytes], bool] = lambda _: False) -> bytes:
-    received = b""
-    try:
-        async for chunk in incoming.chunks:
-            received += chunk
-            if enough(received):
-                return received
-    except ConnectionLost:
-        return received
-    raise AssertionError("the stream ended without a break")
 
 
 async def test_without_faults_a_request_passes_unchanged(env: Env) -> None:
@@ -139,7 +121,7 @@ async def test_a_chunk_passes_before_the_rest_is_sent_and_leaving_reaches_the_ag
 
 async def test_leaving_a_silent_agent_reaches_it_too(env: Env) -> None:
     silent = Request(method="GET", url=env.proxy.url + "/silent", limits=Limits(first_byte_s=0.2))
-    assert isinstance(await env.outcome(silent), TimedOut)
+    assert isinstance(await outcome(env.transport, silent), TimedOut)
     async with asyncio.timeout(60):
         await env.agent.left.wait()
 
@@ -148,7 +130,7 @@ async def test_a_reset_before_the_request_is_forwarded_causes_no_work(env: Env) 
     env.proxy.fault(Refuse(), times=1)
     env.proxy.fault(LoseRequest(), times=2)
     for _ in range(2):
-        error = await env.outcome(env.send)
+        error = await outcome(env.transport, env.send)
         assert isinstance(error, ConnectionLost)
         assert error.sent, "over a real socket the bytes had left"
     assert env.agent.arrived == []
@@ -156,13 +138,13 @@ async def test_a_reset_before_the_request_is_forwarded_causes_no_work(env: Env) 
 
 async def test_a_lost_reply_hides_finished_work(env: Env) -> None:
     env.proxy.fault(LoseReply())
-    assert isinstance(await env.outcome(env.send), ConnectionLost)
+    assert isinstance(await outcome(env.transport, env.send), ConnectionLost)
     assert env.agent.arrived == [env.send.body]
 
 
 async def test_silence_ends_at_the_callers_deadline(env: Env) -> None:
     env.proxy.fault(Stall())
-    assert isinstance(await env.outcome(env.send), TimedOut)
+    assert isinstance(await outcome(env.transport, env.send), TimedOut)
     assert env.agent.arrived == [env.send.body]
 
 
@@ -201,7 +183,7 @@ async def test_an_edited_head_reaches_the_caller(env: Env) -> None:
 
 async def test_a_duplicate_reaches_the_agent_again(env: Env) -> None:
     env.proxy.fault(Duplicate(copies=1, after_s=0.05))
-    assert isinstance(await env.outcome(env.send), Reply)
+    assert isinstance(await outcome(env.transport, env.send), Reply)
     async with asyncio.timeout(60):
         while len(env.agent.arrived) < 2:  # noqa: ASYNC110 - the agent has no event for it
             await asyncio.sleep(0.01)
@@ -214,7 +196,7 @@ async def test_a_duplicate_that_waits_when_the_proxy_stops_leaves_no_connection_
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-            group.create_task(env.outcome(silent))
+            group.create_task(outcome(env.transport, silent))
             while env.agent.waiting < 2:  # noqa: ASYNC110 - the agent has no event for it
                 await asyncio.sleep(0.01)
             await env.proxy.down()
@@ -238,11 +220,11 @@ async def test_down_refuses_and_breaks_and_up_listens_on_the_same_port(env: Env)
         await env.proxy.down()
         async with asyncio.timeout(60):
             await until_lost(incoming)
-    error = await env.outcome(env.send)
+    error = await outcome(env.transport, env.send)
     assert isinstance(error, Unreachable)
     await env.proxy.up()
     assert env.proxy.url == url
-    assert isinstance(await env.outcome(env.send), Reply)
+    assert isinstance(await outcome(env.transport, env.send), Reply)
 
 
 async def test_a_missing_target_breaks_the_connection() -> None:
@@ -264,7 +246,7 @@ async def test_a_caller_that_does_not_speak_http_is_dropped_without_a_log_line(
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
         await reader.readexactly(1)
     writer.close()
-    assert isinstance(await env.outcome(env.send), Reply)
+    assert isinstance(await outcome(env.transport, env.send), Reply)
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
