@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Container, Iterator, Mapping, Sized
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -415,6 +415,11 @@ class Target:
     def address(self) -> AgentUrl:
         """Where card and endpoint are, parsed as our own caller parses it. Raises ConfigError."""
         return AgentUrl.parse(self.url, rpc_url=self.rpc_url, card_url=self.card_url)
+
+    def at(self, origin: str) -> Target:
+        """The target at an origin, for one whose addresses are paths."""
+        rpc_url, card_url = (path and origin + path for path in (self.rpc_url, self.card_url))
+        return replace(self, url=origin + self.url, rpc_url=rpc_url, card_url=card_url)
 
     def secrets(self) -> tuple[str, ...]:
         """The texts that must never be shown."""

@@ -292,6 +292,8 @@ def _skip_hours(parent: ParentLine, job: dict[str, Any]) -> None:
 
     threading.Thread.start = report_thread  # type: ignore[method-assign, assignment]
 
+    from msgspec import convert
+
     from fleetsim.check.agent_under_test import AgentLog, Hint, LocalInternals, Options, Target
     from fleetsim.check.runner import run_check
     from fleetsim.check.sections import REQUIREMENTS
@@ -311,17 +313,10 @@ def _skip_hours(parent: ParentLine, job: dict[str, Any]) -> None:
         network.mount(ORIGIN, app)
         async with network:
             report = await run_check(
-                Target(
-                    url=ORIGIN + check["path"],
-                    headers=check["headers"],
-                    other_headers=check["other_headers"],
-                    dialects=tuple(check["dialects"]),
-                    rpc_url=check["rpc_path"] and ORIGIN + check["rpc_path"],
-                    card_url=check["card_path"] and ORIGIN + check["card_path"],
-                ),
+                convert(check["target"], Target).at(ORIGIN),
                 virtual_runtime(check["seed"], network, start=clocks.start, name="checker"),
                 options=Options(
-                    hints={kind: Hint(*hint) for kind, hint in check["hints"].items()},
+                    hints=convert(check["hints"], dict[str, Hint]),
                     side_effects=check["side_effects"],
                     virtual=True,
                     inside=LocalInternals(AgentLog(), tasks),

@@ -21,6 +21,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import to_builtins
+
 from fleetsim.check.agent_under_test import AgentLog, Options, Target
 from fleetsim.check.evidence import Verdict
 from fleetsim.check.listener import Listener
@@ -75,17 +77,18 @@ def _environment() -> dict[str, str]:
 class AppProcess:
     """An agent's process, seen from the parent. ``url`` is its address, ``code`` its exit code if it has ended.
 
-    Use as ``async with``: entering starts it and gives it its job, leaving kills it with all it started.
+    Use as ``async with``: entering starts it and gives it its job, leaving kills it with all it started. With
+    ``hours``, it probes these rows on virtual time.
     """
 
-    def __init__(self, spec: AppSpec, job: dict[str, Any]) -> None:
+    def __init__(self, spec: AppSpec, hours: dict[str, Any] | None = None) -> None:
         self.spec = spec
         self.url = ""
         self.log = AgentLog()
         self.printed: deque[str] = deque(maxlen=LAST_LINES)
         self.code: int | None = None
         self.failed = ""
-        self._job = job
+        self._job = {"app": spec.app, "loggers": spec.loggers or [""], "store": spec.store, "virtual": hours}
         self._messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._ended, self._collected, self._killed = asyncio.Event(), asyncio.Event(), False
         self._stopping = False
@@ -206,14 +209,8 @@ async def check_app_process(
     options = options or Options()
     say(f"starting {spec.app}")
     async with running_app(spec) as process:
-        served = replace(
-            target,
-            url=process.url + target.url,
-            rpc_url=target.rpc_url and process.url + target.rpc_url,
-            card_url=target.card_url and process.url + target.card_url,
-        )
         report = await run_check(
-            served,
+            target.at(process.url),
             runtime,
             listener=listener,
             options=replace(options, inside=process),
@@ -234,7 +231,7 @@ async def check_app_process(
 @asynccontextmanager
 async def running_app(spec: AppSpec) -> AsyncIterator[AppProcess]:
     """Serve an agent on a free port of the loopback address. Raises ConfigError."""
-    async with AppProcess(spec, {**_job(spec), "virtual": None}) as process:
+    async with AppProcess(spec) as process:
         message = await process.next(spec.start_s)
         if message is None and process.code is None:
             where = await process.where()
@@ -256,29 +253,20 @@ async def running_app(spec: AppSpec) -> AsyncIterator[AppProcess]:
         yield process
 
 
-def _job(spec: AppSpec) -> dict[str, Any]:
-    return {"app": spec.app, "loggers": spec.loggers or [""], "store": spec.store}
-
-
 async def _over_hours(
     spec: AppSpec, target: Target, options: Options, report: Report, hours: list[Finding]
 ) -> dict[str, Finding]:
     """The findings of the rows that need hours, by their keys."""
     asked = {
         "rows": list(dict.fromkeys(finding.requirement.id for finding in hours)),
-        "dialects": report.dialects,
-        "path": target.url,
-        "rpc_path": target.rpc_url,
-        "card_path": target.card_url,
-        "headers": dict(target.headers),
-        "other_headers": None if target.other_headers is None else dict(target.other_headers),
-        "hints": {kind: (hint.skill, hint.text) for kind, hint in options.hints.items()},
+        "target": to_builtins(replace(target, dialects=report.dialects)),
+        "hints": to_builtins(options.hints),
         "side_effects": options.side_effects,
         "seed": options.seed,
     }
     findings: dict[str, Finding] = {}
     why = ""
-    async with AppProcess(spec, {**_job(spec), "virtual": asked}) as process:
+    async with AppProcess(spec, asked) as process:
         clock = asyncio.get_running_loop().time
         end = clock() + spec.hours_s
         while not why:
