@@ -7,38 +7,29 @@ import logging
 import re
 from collections import deque
 from collections.abc import Container, Iterator, Mapping, Sized
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from fleetsim.check.evidence import BODY_BYTES_MAX, Exchange, NotPassed, Verdict, note_timeout, written
+from fleetsim.check.evidence import BODY_BYTES_MAX, Exchange, NotPassed, Verdict, note_timeout
 from fleetsim.check.listener import Listener
-from fleetsim.check.raw_dialect import RawDialect, below, listed, mapping, url_parts, url_path, version_of
-from fleetsim.client.http import AgentUrl, auth_refused, followed
-from fleetsim.model.call import Operation
-from fleetsim.model.errors import ConfigError, ConnectionLost, FleetsimError, Unreachable, WireError
-from fleetsim.model.security import in_words, requested_schemes
+from fleetsim.check.raw_dialect import RawDialect, listed, mapping, url_parts, url_path, version_of
+from fleetsim.client.http import AgentUrl, followed
+from fleetsim.model.errors import ConnectionLost, FleetsimError, Unreachable
 from fleetsim.model.text import one_line
-from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
-from fleetsim.wire.cards import read_card
-from fleetsim.wire.choice import Choice, lies_below, no_way, respelled
-from fleetsim.wire.dialect import DIALECTS, OVER_JSON_RPC, dialect_of_version
+from fleetsim.runtime.ports import Limits, Request, Runtime
+from fleetsim.wire.choice import lies_below
+from fleetsim.wire.dialect import OVER_JSON_RPC, dialect_of_version
 
 PROBE_EXCHANGES: ContextVar[list[Exchange] | None] = ContextVar("probed", default=None)
 """The requests of the probe under way: what it leaned on is seen in them."""
 
-_NONE = "fleetsim-none"
-"""A task that does not exist."""
-
-QUICK_SKILLS = ("echo", "quick", "ping", "hello")
-
 
 @dataclass(slots=True, kw_only=True)
 class AgentUnderTest:
-    """An agent under test. Make one with ``discover``.
+    """An agent under test. Make one with ``runner.discover``.
 
     ``moved`` are endpoints that redirect or take 0.3's other objects (decision 50), and where they are; ``unknown``
     dialects that the card offers and the agent does not know, each with an answer that says so (C-19 tells it once for
@@ -200,144 +191,6 @@ def interfaces(card: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield str(card["url"]), dialect_of_version(version, str(card.get("preferredTransport", "JSONRPC")))
     for entry in map(mapping, listed(card.get("additionalInterfaces"))):
         yield str(entry.get("url", "")), dialect_of_version(version, str(entry.get("transport", "")))
-
-
-async def discover(target: Target, runtime: Runtime, options: Options, listener: Listener | None) -> AgentUnderTest:
-    """Fetch the card and find out what can be probed. Raises ConfigError for a wrong address or mutating skill,
-    Unreachable, and AuthRefused if both card and endpoint are closed to the credentials.
-    """
-    agent = AgentUnderTest(target=target, runtime=runtime, options=options, listener=listener)
-    await _read_cards(agent)
-    skills = [str(skill.get("id")) for skill in agent.skills()]
-    for named in options.mutating if agent.card else ():
-        if named not in skills:
-            near = get_close_matches(named, skills, n=1) or skills[:5]
-            raise ConfigError(f"the card has no skill {one_line(named, 80)}", hint=f"e.g. {one_line(', '.join(near))}")
-    known = dict.fromkeys(name for _, name in interfaces(agent.card) if name)
-    offered = tuple(name for name in known if name in OVER_JSON_RPC) or tuple(known)
-    requested = ""
-    with suppress(WireError):  # C-05 reports a document that cannot be read as a card
-        card = read_card(agent.card)
-        requested = in_words(requested_schemes(card))
-        agent.no_way = "" if target.dialects or target.address.rpc_url else no_way(card)
-    if agent.no_way:
-        offered = tuple(dict.fromkeys(dialect_of_version(item.protocol_version) for item in card.interfaces))
-    agent.dialects = target.dialects or tuple(sorted(offered)) or ("0.3",)
-    agent.hints = {**_detected(agent), **options.hints}
-    if agent.no_way:
-        return agent
-    newest = agent.dialects[-1]
-    for url in dict.fromkeys(agent.endpoint(name) for name in agent.dialects):
-        asked = await _knock(agent, newest, url, {})
-        if (there := agent.redirected(asked)) and newest in OVER_JSON_RPC:
-            agent.moved[url] = there
-            asked = await _knock(agent, newest, there, {})
-        agent.guarded = asked
-    url = agent.endpoint(newest)
-    if agent.demands_auth:
-        own = await _knock(agent, newest, url, None)
-        if own.status in {401, 403}:
-            given = "the credential given" if target.headers or target.query else None
-            reply = Reply(status=own.status, headers=own.headers, body=own.body)
-            raise auth_refused(target.address.where, given, requested, reply)
-    # Probe in the dialects the agent knows, where it knows one, rather than in those the card offers. Dialects that
-    # were asked for are probed whatever comes of it.
-    unknown = {name: refusal for name in offered if (refusal := await _refusal(agent, name)) is not None}
-    spoken = [name for name in offered if name not in unknown]
-    if unknown:
-        binding = DIALECTS[offered[0]].binding
-        specified = sorted(name for name, spec in DIALECTS.items() if spec.guessed and spec.binding == binding)
-        spoken += [name for name in specified if name not in offered and await _refusal(agent, name) is None]
-    if unknown and spoken:
-        agent.unknown, agent.spoken = unknown, tuple(sorted(spoken))
-        agent.dialects = agent.target.dialects or agent.spoken
-    await _find_spelling(agent)
-    return agent
-
-
-async def _refusal(agent: AgentUnderTest, dialect: str) -> Exchange | None:
-    """An answer that says the agent does not know the dialect: neither how to read a task nor how to cancel one."""
-    url, refused = agent.endpoint(dialect), None
-    for operation in (Operation.GET, Operation.CANCEL):
-        refused = await _asked(agent, agent.raw_dialect(dialect, url), url, operation)
-        if refused.code not in {-32601, -32009}:
-            return None
-    return refused
-
-
-async def _find_spelling(agent: AgentUnderTest) -> None:
-    """Probe with 0.3's other objects over HTTP+JSON if those of the SDKs are refused (decision 50); no work begins."""
-    for name in agent.dialects:
-        url = agent.endpoint(name)
-        other = respelled(Choice(dialect_name=name, url=url))
-        if other is None:
-            continue
-        refused = []
-        for place in (url, other.url):
-            raw = RawDialect(name, place)
-            message = raw.message("fleetsim", agent.runtime.ids.new(), taskId=_NONE)
-            exchange = await _asked(agent, raw, place, Operation.SEND, params=raw.send(message))
-            refused.append(exchange.status in {400, 422})
-        if refused == [True, False]:
-            agent.moved[url] = other.url
-
-
-async def _knock(agent: AgentUnderTest, dialect: str, url: str, credentials: Mapping[str, str] | None) -> Exchange:
-    raw, body = agent.raw_dialect(dialect, url), b'{"jsonrpc":"2.0","id":1,"method":"fleetsim/check"}'
-    if raw.over_http:
-        return await _asked(agent, raw, url, Operation.GET, credentials)
-    return await agent.exchange("POST", url, body=body, headers=raw.headers(body), credentials=credentials)
-
-
-async def _asked(
-    agent: AgentUnderTest,
-    raw: RawDialect,
-    url: str,
-    operation: Operation,
-    credentials: Mapping[str, str] | None = None,
-    params: Mapping[str, Any] | None = None,
-) -> Exchange:
-    """A call for a task that does not exist; ``params`` replace those that name it."""
-    params = raw.by_id(_NONE) if params is None else params
-    if raw.over_http:
-        method, path, body = raw.http_call(operation, params)
-        url = below(url, path)
-    else:
-        envelope = {"jsonrpc": "2.0", "id": 1, "method": raw.method(operation), "params": raw.with_tenant(params)}
-        method, body = "POST", written(envelope)
-    exchange = await agent.exchange(method, url, body=body, headers=raw.headers(body), credentials=credentials)
-    exchange.operation, exchange.bare = operation, raw.bare if raw.over_http else None
-    return exchange
-
-
-async def _read_cards(agent: AgentUnderTest) -> None:
-    address = agent.target.address
-    for url in dict.fromkeys((*address.card_urls(), *AgentUrl.parse(address.text).card_urls())):
-        read = await agent.exchange("GET", url, credentials={})
-        agent.open_reads[url] = read
-        if read.status in {401, 403} and (agent.target.headers or agent.target.query):
-            read = await agent.exchange("GET", url)
-        agent.card_reads[url] = read
-        if there := agent.redirected(read):  # C-01 reports the redirect; the card behind it is judged
-            read = await agent.exchange("GET", there)
-        if not agent.card and read.status == 200 and "name" in mapping(read.value):
-            agent.card, agent.card_at = mapping(read.value), url
-    if all(read.status is None for read in agent.card_reads.values()):
-        first = next(iter(agent.card_reads.values()))
-        raise Unreachable(first.problem or f"{agent.target.url}: no answer", hint=first.hint)
-
-
-def _detected(agent: AgentUnderTest) -> dict[str, Hint]:
-    """Skills that say by id or tag what they are good for."""
-    found: dict[str, Hint] = {}
-    for kind, text in DEFAULT_TEXTS.items():
-        names = QUICK_SKILLS if kind == "quick" else (kind,)
-        ids = [str(skill.get("id")) for skill in agent.skills()]
-        tagged = [str(s.get("id")) for s in agent.skills() if set(names) & {str(t) for t in listed(s.get("tags"))}]
-        skill = next((name for name in names if name in ids), None) or (tagged[0] if tagged else None)
-        if skill is not None:
-            found[kind] = Hint(skill, text)
-    return found
 
 
 DEFAULT_TEXTS = {

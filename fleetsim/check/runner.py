@@ -1,4 +1,4 @@
-"""Runs probes: which requirements in which dialects, what they need, how many at once, and what comes out.
+"""Discovers an agent and runs probes: which requirements in which dialects, how many at once, and what comes out.
 
 Knows nothing of what a probe does.
 """
@@ -7,25 +7,41 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 from fleetsim import __version__
-from fleetsim.check.agent_under_test import PROBE_EXCHANGES, AgentUnderTest, Options, Target, discover
+from fleetsim.check.agent_under_test import (
+    DEFAULT_TEXTS,
+    PROBE_EXCHANGES,
+    AgentUnderTest,
+    Hint,
+    Options,
+    Target,
+    interfaces,
+)
 from fleetsim.check.evidence import TIMEOUTS, Exchange, NotPassed, Timeouts, Verdict, note_timeout
 from fleetsim.check.listener import Listener
-from fleetsim.check.needs import check_needs, too_long, unmet
-from fleetsim.check.raw_dialect import mapping, version_of
+from fleetsim.check.needs import NOWHERE, check_needs, too_long, unmet
+from fleetsim.check.raw_dialect import listed, mapping, version_of
 from fleetsim.check.report import Finding, Report, in_order, marked, sdks
 from fleetsim.check.requirement import ALL, ONCE, PROFILES, SECTIONS, ProbeBatch, Requirement, Severity
 from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.check.session import Session
-from fleetsim.model.errors import ConfigError, FleetsimError
+from fleetsim.client.http import AgentUrl, auth_refused
+from fleetsim.model.call import Operation
+from fleetsim.model.errors import ConfigError, FleetsimError, Unreachable, WireError
+from fleetsim.model.security import in_words, requested_schemes
 from fleetsim.model.task import INTERRUPTED, TERMINAL
 from fleetsim.model.text import one_line
-from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.ports import Reply, Runtime
+from fleetsim.wire.cards import read_card
+from fleetsim.wire.choice import Choice, no_way, respelled
+from fleetsim.wire.dialect import DIALECTS, OVER_JSON_RPC, dialect_of_version
 
 log = logging.getLogger(__name__)
 
@@ -263,6 +279,126 @@ class CheckRun:
 
 def _broke(error: Exception) -> NotPassed:
     return NotPassed(Verdict.NOT_TESTED, f"the probe broke ({type(error).__name__})", lost=True)
+
+
+# -- the agent: its card, and the dialects that it knows -------------------------------------------------
+
+
+async def discover(target: Target, runtime: Runtime, options: Options, listener: Listener | None) -> AgentUnderTest:
+    """Fetch the card and find out what can be probed. Raises ConfigError for a wrong address or mutating skill,
+    Unreachable, and AuthRefused if both card and endpoint are closed to the credentials.
+    """
+    agent = AgentUnderTest(target=target, runtime=runtime, options=options, listener=listener)
+    await _read_cards(agent)
+    skills = [str(skill.get("id")) for skill in agent.skills()]
+    for named in options.mutating if agent.card else ():
+        if named not in skills:
+            near = get_close_matches(named, skills, n=1) or skills[:5]
+            raise ConfigError(f"the card has no skill {one_line(named, 80)}", hint=f"e.g. {one_line(', '.join(near))}")
+    known = dict.fromkeys(name for _, name in interfaces(agent.card) if name)
+    offered = tuple(name for name in known if name in OVER_JSON_RPC) or tuple(known)
+    requested = ""
+    with suppress(WireError):  # C-05 reports a document that cannot be read as a card
+        card = read_card(agent.card)
+        requested = in_words(requested_schemes(card))
+        agent.no_way = "" if target.dialects or target.address.rpc_url else no_way(card)
+    if agent.no_way:
+        offered = tuple(dict.fromkeys(dialect_of_version(item.protocol_version) for item in card.interfaces))
+    agent.dialects = target.dialects or tuple(sorted(offered)) or ("0.3",)
+    agent.hints = {**_detected(agent), **options.hints}
+    if agent.no_way:
+        return agent
+    newest = Session(agent, agent.dialects[-1])
+    for url in dict.fromkeys(agent.endpoint(name) for name in agent.dialects):
+        asked = await _knock(newest, url, {})
+        if (there := agent.redirected(asked)) and not newest.dialect.over_http:
+            agent.moved[url] = there
+            asked = await _knock(newest, there, {})
+        agent.guarded = asked
+    if agent.demands_auth:
+        own = await _knock(newest, agent.endpoint(newest.dialect.name), None)
+        if own.status in {401, 403}:
+            given = "the credential given" if target.headers or target.query else None
+            reply = Reply(status=own.status, headers=own.headers, body=own.body)
+            raise auth_refused(target.address.where, given, requested, reply)
+    # Probe in the dialects the agent knows, where it knows one, rather than in those the card offers. Dialects that
+    # were asked for are probed whatever comes of it.
+    unknown = {name: refusal for name in offered if (refusal := await _refusal(agent, name)) is not None}
+    spoken = [name for name in offered if name not in unknown]
+    if unknown:
+        binding = DIALECTS[offered[0]].binding
+        specified = sorted(name for name, spec in DIALECTS.items() if spec.guessed and spec.binding == binding)
+        spoken += [name for name in specified if name not in offered and await _refusal(agent, name) is None]
+    if unknown and spoken:
+        agent.unknown, agent.spoken = unknown, tuple(sorted(spoken))
+        agent.dialects = agent.target.dialects or agent.spoken
+    await _find_spelling(agent)
+    return agent
+
+
+async def _refusal(agent: AgentUnderTest, dialect: str) -> Exchange | None:
+    """An answer that says the agent does not know the dialect: neither how to read a task nor how to cancel one."""
+    session, refused = Session(agent, dialect), None
+    for operation in (Operation.GET, Operation.CANCEL):
+        refused = await session.rpc(operation, session.dialect.by_id(NOWHERE))
+        if refused.code not in {-32601, -32009}:
+            return None
+    return refused
+
+
+async def _find_spelling(agent: AgentUnderTest) -> None:
+    """Probe with 0.3's other objects over HTTP+JSON if those of the SDKs are refused (decision 50); no work begins."""
+    for name in agent.dialects:
+        url = agent.endpoint(name)
+        other = respelled(Choice(dialect_name=name, url=url))
+        if other is None:
+            continue
+        refused = []
+        for place in (url, other.url):
+            agent.moved[url] = place
+            session = Session(agent, name)
+            message = session.dialect.message("fleetsim", session.new(), taskId=NOWHERE)
+            exchange = await session.rpc(Operation.SEND, session.dialect.send(message))
+            refused.append(exchange.status in {400, 422})
+        if refused != [True, False]:
+            del agent.moved[url]
+
+
+async def _knock(session: Session, url: str, credentials: Mapping[str, str] | None) -> Exchange:
+    if session.dialect.over_http:
+        params = session.dialect.by_id(NOWHERE)
+        return await session.rpc(Operation.GET, params, url=url, credentials=credentials)
+    return await session.rpc("fleetsim/check", url=url, credentials=credentials)
+
+
+async def _read_cards(agent: AgentUnderTest) -> None:
+    address = agent.target.address
+    for url in dict.fromkeys((*address.card_urls(), *AgentUrl.parse(address.text).card_urls())):
+        read = await agent.exchange("GET", url, credentials={})
+        agent.open_reads[url] = read
+        if read.status in {401, 403} and (agent.target.headers or agent.target.query):
+            read = await agent.exchange("GET", url)
+        agent.card_reads[url] = read
+        if there := agent.redirected(read):  # C-01 reports the redirect; the card behind it is judged
+            read = await agent.exchange("GET", there)
+        if not agent.card and read.status == 200 and "name" in mapping(read.value):
+            agent.card, agent.card_at = mapping(read.value), url
+    if all(read.status is None for read in agent.card_reads.values()):
+        first = next(iter(agent.card_reads.values()))
+        raise Unreachable(first.problem or f"{agent.target.url}: no answer", hint=first.hint)
+
+
+def _detected(agent: AgentUnderTest) -> dict[str, Hint]:
+    """Skills that say by id or tag what they are good for."""
+    found: dict[str, Hint] = {}
+    for kind, text in DEFAULT_TEXTS.items():
+        names = ("echo", "quick", "ping", "hello") if kind == "quick" else (kind,)
+        ids = [str(skill.get("id")) for skill in agent.skills()]
+        tagged = [str(s.get("id")) for s in agent.skills() if set(names) & {str(t) for t in listed(s.get("tags"))}]
+        skill = next((name for name in names if name in ids), None) or (tagged[0] if tagged else None)
+        if skill is not None:
+            found[kind] = Hint(skill, text)
+    return found
 
 
 # -- agents that do one task at a time: probes side by side would wait for each other -------------------

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.check.agent_under_test import Hint, Options, Target, discover
+from fleetsim.check.agent_under_test import Hint, Options, Target
 from fleetsim.check.evidence import Verdict
 from fleetsim.check.report import Report
-from fleetsim.check.runner import select
+from fleetsim.check.runner import discover, select
 from fleetsim.model.call import Operation
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Runtime

@@ -12,11 +12,11 @@ import pytest
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.skills import SkillContext, SkillFunction
-from fleetsim.check.agent_under_test import Options, Target, discover
+from fleetsim.check.agent_under_test import Options, Target
 from fleetsim.check.evidence import Verdict
 from fleetsim.check.listener import Listener, Sink
 from fleetsim.check.report import Report
-from fleetsim.check.runner import SAME_MAX, one_at_a_time, run_check, select, settle
+from fleetsim.check.runner import SAME_MAX, discover, one_at_a_time, run_check, select, settle
 from fleetsim.check.session import Session
 from fleetsim.model.call import Operation
 from fleetsim.runtime.ports import Runtime
