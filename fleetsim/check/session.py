@@ -516,6 +516,22 @@ async def registered(session: Session, task_id: str, hook: WebhookAddress, **con
     return exchange
 
 
+async def webhook_on_finished_task(
+    session: Session, *, otherwise: int = 200, **config: Any
+) -> tuple[str, WebhookAddress, Exchange]:
+    """A task that has ended, with a webhook registered after that. Raises NotPassed (not tested) if it is refused."""
+    hook = session.hook(otherwise=otherwise)
+    task_id, _ = await session.finished()
+    return task_id, hook, await registered(session, task_id, hook, **config)
+
+
+async def webhook_on_running_task(session: Session, **config: Any) -> tuple[str, WebhookAddress, Exchange]:
+    """A task of the slow skill with a webhook registered while it runs. Raises NotPassed if it is refused."""
+    hook = session.hook()
+    task_id, _ = await session.begin(session.hint("slow"))
+    return task_id, hook, await registered(session, task_id, hook, **config)
+
+
 async def registration(session: Session) -> Exchange:
     """The answer to a webhook that is registered: to the listener if there is one, else to a public address."""
     url = session.hook().url if session.agent.listener else "https://example.com/fleetsim-check"

@@ -7,7 +7,7 @@ from fleetsim.check.listener import tells_the_end
 from fleetsim.check.raw_dialect import among, listed, mapping, message_text
 from fleetsim.check.requirement import BUILD_GUIDE, SERVER_GUIDE, V01, must
 from fleetsim.check.sections.push import fail_unless_guarded
-from fleetsim.check.session import Session, register
+from fleetsim.check.session import Session, register, webhook_on_running_task
 from fleetsim.model.call import Operation
 from fleetsim.model.task import TERMINAL
 
@@ -134,10 +134,7 @@ async def private_is_refused(session: Session) -> None:
 )
 async def legacy_webhook(session: Session) -> None:
     """Run a task with a registered webhook and read the bodies."""
-    hook = session.hook()
-    task_id, _ = await session.begin(session.hint("slow"))
-    reply = await register(session, task_id, hook)
-    not_tested_unless(reply.error is None, f"tasks/pushNotification/set gave {reply}", reply)
+    task_id, hook, reply = await webhook_on_running_task(session)
     arrival = await hook.until(tells_the_end, session.options.patience_s)
     fail_unless(arrival, "no terminal webhook came", reply)
     for found in hook.arrivals:

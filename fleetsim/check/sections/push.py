@@ -9,10 +9,17 @@ from ipaddress import ip_address
 from typing import Any
 
 from fleetsim.check.evidence import Exchange, fail_unless, fail_unless_error, not_tested_unless
-from fleetsim.check.listener import WebhookAddress, tells_the_end
+from fleetsim.check.listener import tells_the_end
 from fleetsim.check.raw_dialect import mapping, url_parts
 from fleetsim.check.requirement import BUILD_GUIDE, V03, V10, must, should
-from fleetsim.check.session import Session, finished_task, register, registered, registration
+from fleetsim.check.session import (
+    Session,
+    finished_task,
+    register,
+    registration,
+    webhook_on_finished_task,
+    webhook_on_running_task,
+)
 from fleetsim.model.call import Operation
 from fleetsim.model.task import TERMINAL
 
@@ -46,15 +53,6 @@ async def set_returns_it(session: Session) -> None:
     fail_unless(named == task_id, f"the answer names the task {named!r}", reply)
 
 
-async def _registered_webhook(session: Session, **config: Any) -> tuple[str, WebhookAddress, Exchange]:
-    """A registered webhook on a finished task of its own. Raises NotPassed (not tested) if it is refused."""
-    hook = session.hook()
-    task_id, _ = await session.finished()
-    reply = await register(session, task_id, hook, **config)
-    not_tested_unless(reply.granted, f"registering a webhook gave {reply}", reply)
-    return task_id, hook, reply
-
-
 async def _call(session: Session, operation: Operation, task_id: str, config_id: str | None = None) -> Exchange:
     return await session.rpc(operation, session.dialect.of_hook(task_id, config_id))
 
@@ -68,7 +66,7 @@ async def _call(session: Session, operation: Operation, task_id: str, config_id:
 )
 async def get_reads_it(session: Session) -> None:
     """Get it by task and config id."""
-    task_id, hook, reply = await _registered_webhook(session, id="fleetsim-2")
+    task_id, hook, reply = await webhook_on_finished_task(session, id="fleetsim-2")
     read = await _call(session, Operation.PUSH_GET, task_id, "fleetsim-2")
     fail_unless(read.error is None, f"reading a registered webhook gave {read}", reply, read)
     got = webhook_config(session, read.result).get("url")
@@ -89,7 +87,7 @@ def webhook_configs(session: Session, result: Any) -> list[dict[str, Any]] | Non
 )
 async def list_shows_it(session: Session) -> None:
     """List: an array in 0.3, {configs: [...]} in 1.0, with the registered url."""
-    task_id, hook, reply = await _registered_webhook(session, id="fleetsim-3")
+    task_id, hook, reply = await webhook_on_finished_task(session, id="fleetsim-3")
     read = await _call(session, Operation.PUSH_LIST, task_id)
     fail_unless(read.error is None, f"listing webhooks gave {read}", read)
     configs = webhook_configs(session, read.result)
@@ -107,9 +105,7 @@ async def list_shows_it(session: Session) -> None:
 )
 async def delete_removes_it(session: Session) -> None:
     """Delete it while the slow task runs, list, and see that nothing is delivered at the end."""
-    hook = session.hook()
-    task_id, _ = await session.begin(session.hint("slow"))
-    await registered(session, task_id, hook, id="fleetsim-4")
+    task_id, hook, _ = await webhook_on_running_task(session, id="fleetsim-4")
     gone = await _call(session, Operation.PUSH_DELETE, task_id, "fleetsim-4")
     fail_unless(gone.error is None, f"deleting a webhook gave {gone}", gone)
     read = await _call(session, Operation.PUSH_LIST, task_id)
@@ -130,7 +126,7 @@ async def delete_removes_it(session: Session) -> None:
 )
 async def get_without_id(session: Session) -> None:
     """Register without an id, get with the task alone."""
-    task_id, hook, reply = await _registered_webhook(session)
+    task_id, hook, reply = await webhook_on_finished_task(session)
     read = await _call(session, Operation.PUSH_GET, task_id)
     fail_unless(read.error is None, f"reading the only webhook gave {read}", reply, read)
     fail_unless(webhook_config(session, read.result).get("url") == hook.url, "another webhook was read", reply, read)
@@ -145,7 +141,7 @@ async def get_without_id(session: Session) -> None:
 )
 async def delete_twice(session: Session) -> None:
     """Delete the same config twice."""
-    task_id, _, _ = await _registered_webhook(session, id="fleetsim-6")
+    task_id, _, _ = await webhook_on_finished_task(session, id="fleetsim-6")
     first = await _call(session, Operation.PUSH_DELETE, task_id, "fleetsim-6")
     not_tested_unless(first.error is None, f"deleting a webhook gave {first}", first)
     again = await _call(session, Operation.PUSH_DELETE, task_id, "fleetsim-6")

@@ -16,7 +16,13 @@ from fleetsim.check.evidence import Exchange, fail_unless, not_tested_unless
 from fleetsim.check.listener import ReceivedWebhook, WebhookAddress, state_of, tells_the_end
 from fleetsim.check.raw_dialect import KINDS, among, answer_text, listed, mapping, texts
 from fleetsim.check.requirement import BUILD_GUIDE, V03, must, should
-from fleetsim.check.session import Session, delivered_webhook, register, registered
+from fleetsim.check.session import (
+    Session,
+    delivered_webhook,
+    registered,
+    webhook_on_finished_task,
+    webhook_on_running_task,
+)
 from fleetsim.model.task import TERMINAL
 
 PUSH = f"{BUILD_GUIDE}, 'Push notifications'"
@@ -50,11 +56,11 @@ async def end_is_delivered(session: Session) -> None:
 
 
 async def send_with_webhook(
-    session: Session, hint: Hint | None = None, hook: WebhookAddress | None = None, **config: Any
-) -> Exchange:
+    session: Session, hook: WebhookAddress | None = None, hint: Hint | None = None, **config: Any
+) -> tuple[WebhookAddress, Exchange]:
     """A send with a webhook in its configuration (a fresh one if none is given), and its answer."""
     hook = hook or session.hook()
-    return (await session.begin(hint, push=session.dialect.hook(hook.url, **config)))[1]
+    return hook, (await session.begin(hint, push=session.dialect.hook(hook.url, **config)))[1]
 
 
 @should(
@@ -69,14 +75,6 @@ async def working_is_delivered(session: Session) -> None:
     not_tested_unless(hook.arrivals, "no webhook came at all", reply)
     before = takewhile(lambda arrival: not tells_the_end(arrival), hook.arrivals)
     fail_unless(any(state_of(a) == "working" for a in before), "working was not delivered", *hook.arrivals[:2])
-
-
-async def webhook_on_running_task(session: Session, **config: Any) -> tuple[str, WebhookAddress, Exchange]:
-    """A task of the slow skill with a webhook registered while it runs. Raises NotPassed if it is refused."""
-    hook = session.hook()
-    task_id, _ = await session.begin(session.hint("slow"))
-    reply = await registered(session, task_id, hook, **config)
-    return task_id, hook, reply
 
 
 @must(
@@ -103,8 +101,7 @@ async def cancel_is_delivered(session: Session) -> None:
 )
 async def failure_is_delivered(session: Session) -> None:
     """Run the failing skill with an inline webhook and wait for the failed webhook."""
-    hook = session.hook()
-    reply = await send_with_webhook(session, session.hint("fail"), hook)
+    hook, reply = await send_with_webhook(session, hint=session.hint("fail"))
     arrival = await hook.until(tells_the_end, session.options.patience_s)
     arrival = fail_unless(arrival, "no webhook reported the failure", reply)
     fail_unless(state_of(arrival) == "failed", "the webhook does not say failed", arrival)
@@ -132,9 +129,7 @@ async def live_record(session: Session) -> None:
 )
 async def after_the_end(session: Session) -> None:
     """Register on a finished task and wait for the webhook."""
-    hook = session.hook()
-    task_id, _ = await session.finished()
-    reply = await registered(session, task_id, hook)
+    _, hook, reply = await webhook_on_finished_task(session)
     arrival = await hook.until(tells_the_end, 5)
     fail_unless(arrival, "a webhook registered after the end was not called", reply)
 
@@ -147,8 +142,7 @@ async def after_the_end(session: Session) -> None:
 )
 async def with_the_send(session: Session) -> None:
     """Send with the config inside configuration and wait for the terminal webhook."""
-    hook = session.hook()
-    reply = await send_with_webhook(session, None, hook)
+    hook, reply = await send_with_webhook(session)
     arrival = await hook.until(tells_the_end, session.options.patience_s)
     fail_unless(arrival, "a webhook given with the send was never called at the end", reply)
 
@@ -161,8 +155,7 @@ async def with_the_send(session: Session) -> None:
 )
 async def tried_again(session: Session) -> None:
     """Answer the first delivery with 500 and wait for the second."""
-    hook = session.hook(answers=(500,))
-    reply = await send_with_webhook(session, None, hook)
+    hook, reply = await send_with_webhook(session, session.hook(answers=(500,)))
     not_tested_unless(await hook.anything(session.options.patience_s), "no webhook came at all", reply)
     # An agent may go on to the next state before it tries again: what counts is the first one's state once more.
     again = await hook.until(
@@ -180,12 +173,8 @@ async def tried_again(session: Session) -> None:
 )
 async def not_tried_again(session: Session) -> None:
     """Answer a delivery with 400 and wait 6 s: no second attempt of it."""
-    hook = session.hook(otherwise=400)
-    task_id, _ = await session.finished()
-    reply = await registered(session, task_id, hook)
-    if await hook.until(tells_the_end, 3) is None:
-        reply = await send_with_webhook(session, None, hook)
-        not_tested_unless(await hook.until(tells_the_end, session.options.patience_s), "no webhook came at all", reply)
+    hook, _, reply = await _first_webhook(session, otherwise=400)
+    not_tested_unless(await hook.until(tells_the_end, session.options.patience_s), "no terminal webhook came", reply)
     await asyncio.sleep(6)
     ends = [arrival for arrival in hook.arrivals if tells_the_end(arrival)]
     fail_unless(len(ends) <= 1, f"a delivery answered with 400 was tried {len(ends)} times", reply, *ends[:2])
@@ -202,7 +191,7 @@ async def no_redirects(session: Session) -> None:
     """Answer a delivery with 307 to another path of the listener: no request may arrive there."""
     other, hook = session.hook(), session.hook(answers=(307,))
     hook.location = other.url
-    reply = await send_with_webhook(session, None, hook)
+    _, reply = await send_with_webhook(session, hook)
     not_tested_unless(await hook.anything(session.options.patience_s), "no webhook came at all", reply)
     followed = await other.anything(2)
     fail_unless(followed is None, "the redirect of a webhook was followed", reply, *([followed] if followed else ()))
@@ -226,7 +215,7 @@ async def in_order(session: Session) -> None:
     # A notice that is refused once: its second try must not come after the end was delivered.
     hook = session.hook()
     hook.refused_once = {"submitted", "working"}
-    reply = await send_with_webhook(session, None, hook)
+    _, reply = await send_with_webhook(session, hook)
     not_tested_unless(await hook.until(tells_the_end, session.options.patience_s), "no terminal webhook came", reply)
     await asyncio.sleep(RETRY_S)
     states = [state for arrival in hook.arrivals if (state := state_of(arrival))]
@@ -267,14 +256,9 @@ async def task_is_untouched(session: Session) -> None:
 )
 async def backs_off(session: Session) -> None:
     """Answer every delivery with 500 for 20 s and look at the attempts: two to four, with growing gaps."""
-    hook = session.hook(otherwise=500)
-    task_id, _ = await session.finished()
-    reply = await registered(session, task_id, hook)
-    if await hook.anything(3) is None:
-        reply = await send_with_webhook(session, None, hook)
-    not_tested_unless(await hook.anything(session.options.patience_s), "no webhook came at all", reply)
+    hook, first, reply = await _first_webhook(session, otherwise=500)
     await asyncio.sleep(RETRIES_S)
-    same = [a for a in hook.arrivals if a.body == hook.arrivals[0].body]
+    same = [arrival for arrival in hook.arrivals if arrival.body == first.body]
     not_tested_unless(len(same) > 1, "needs a delivery that is tried again: one attempt was all (P-27)", reply)
     fail_unless(2 <= len(same) <= 4, f"one delivery was tried {len(same)} times in {RETRIES_S:g} s", reply, *same[:1])
     gaps = [later.at - sooner.at for sooner, later in pairwise(same)]
@@ -292,8 +276,7 @@ async def every_one_is_called(session: Session) -> None:
     """Register two under different ids; both must receive the end."""
     task_id, first, _ = await webhook_on_running_task(session, id="fleetsim-36a")
     second = session.hook()
-    reply = await register(session, task_id, second, id="fleetsim-36b")
-    not_tested_unless(reply.error is None, f"registering a second webhook gave {reply}", reply)
+    reply = await registered(session, task_id, second, id="fleetsim-36b")
     for number, hook in enumerate((first, second), 1):
         arrival = await hook.until(tells_the_end, session.options.patience_s)
         fail_unless(arrival, f"webhook {number} of 2 did not receive the end", reply)
@@ -314,8 +297,7 @@ async def end_is_told_once(session: Session) -> None:
             gone = await session.cancel(task_id)
             not_tested_unless(gone.error is None, f"the cancel gave {gone}", gone)
         else:
-            hook = session.hook()
-            reply = await send_with_webhook(session, None, hook)
+            hook, reply = await send_with_webhook(session)
         what = "the cancel" if cancelled else "the completion"
         seconds = 10 if cancelled else session.options.patience_s
         needs = f"needs a webhook that reports {what}: none came ({'P-17' if cancelled else 'P-26'})"
@@ -327,16 +309,15 @@ async def end_is_told_once(session: Session) -> None:
         fail_unless(len(ends) == 1 or session.dialect.current, f"the end was told {len(ends)} times", *ends[:2])
 
 
-async def _first_webhook(session: Session, **config: Any) -> tuple[ReceivedWebhook, Exchange]:
-    hook = session.hook()
-    task_id, _ = await session.finished()
-    reply = await registered(session, task_id, hook, **config)
+async def _first_webhook(
+    session: Session, *, otherwise: int = 200, **config: Any
+) -> tuple[WebhookAddress, ReceivedWebhook, Exchange]:
+    _, hook, reply = await webhook_on_finished_task(session, otherwise=otherwise, **config)
     arrival = await hook.anything(5)
     if arrival is None:  # an agent that does not deliver late still delivers what is registered inline
-        hook = session.hook()
-        reply = await send_with_webhook(session, None, hook, **config)
+        hook, reply = await send_with_webhook(session, session.hook(otherwise=otherwise), **config)
         arrival = not_tested_unless(await hook.anything(session.options.patience_s), "no webhook came at all", reply)
-    return arrival, reply
+    return hook, arrival, reply
 
 
 def _bearer(arrival: ReceivedWebhook) -> str:
@@ -354,7 +335,7 @@ def _bearer(arrival: ReceivedWebhook) -> str:
 async def top_level_token(session: Session) -> None:
     """Register {url, token}: the delivery carries it as Authorization: Bearer or X-A2A-Notification-Token."""
     token = session.new()
-    arrival, reply = await _first_webhook(session, token=token)
+    _, arrival, reply = await _first_webhook(session, token=token)
     got = {_bearer(arrival), arrival.headers.get("x-a2a-notification-token", "")}
     fail_unless(token in got, "the delivery does not carry the token", reply, arrival)
 
@@ -369,7 +350,7 @@ async def top_level_token(session: Session) -> None:
 async def structured_token(session: Session) -> None:
     """Register {url, authentication}: the delivery carries the credentials as Authorization: Bearer."""
     secret = session.new()
-    arrival, reply = await _first_webhook(session, credentials=secret)
+    _, arrival, reply = await _first_webhook(session, credentials=secret)
     fail_unless(_bearer(arrival) == secret, "the delivery does not carry the credentials as a bearer", reply, arrival)
 
 
@@ -382,7 +363,7 @@ async def structured_token(session: Session) -> None:
 async def both_headers(session: Session) -> None:
     """Read Authorization and X-A2A-Notification-Token of a delivery."""
     token = session.new()
-    arrival, reply = await _first_webhook(session, token=token)
+    _, arrival, reply = await _first_webhook(session, token=token)
     header = arrival.headers.get("x-a2a-notification-token", "")
     not_tested_unless(token in {header, _bearer(arrival)}, "the delivery does not carry the token", reply, arrival)
     fail_unless(header == token, "no X-A2A-Notification-Token", reply, arrival)
@@ -467,8 +448,7 @@ async def new_token_counts(session: Session) -> None:
     """Register twice under one id with different tokens while the task runs: the end comes with the second."""
     task_id, hook, _ = await webhook_on_running_task(session, id="fleetsim-30", token=session.new())
     token = session.new()
-    reply = await register(session, task_id, hook, id="fleetsim-30", token=token)
-    not_tested_unless(reply.error is None, f"registering again gave {reply}", reply)
+    reply = await registered(session, task_id, hook, id="fleetsim-30", token=token)
     arrival = not_tested_unless(
         await hook.until(tells_the_end, session.options.patience_s), "no terminal webhook came", reply
     )
