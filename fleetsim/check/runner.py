@@ -26,7 +26,7 @@ from fleetsim.check.agent_under_test import (
 )
 from fleetsim.check.evidence import TIMEOUTS, Exchange, NotPassed, Timeouts, Verdict, note_timeout
 from fleetsim.check.listener import Listener
-from fleetsim.check.needs import NOWHERE, check_needs, too_long, unmet
+from fleetsim.check.needs import check_needs, too_long, unmet
 from fleetsim.check.raw_dialect import listed, mapping, version_of
 from fleetsim.check.report import Finding, Report, in_order, marked, sdks
 from fleetsim.check.requirement import ALL, ONCE, PROFILES, SECTIONS, ProbeBatch, Requirement, Severity
@@ -44,6 +44,9 @@ from fleetsim.wire.choice import Choice, no_way, respelled
 from fleetsim.wire.dialect import DIALECTS, OVER_JSON_RPC, dialect_of_version
 
 log = logging.getLogger(__name__)
+
+NONE = "fleetsim-none"
+"""A task that does not exist, for the requests of ``discover``."""
 
 SAME_MAX = 3
 """The repetitions end after this many with the same verdict."""
@@ -340,7 +343,7 @@ async def _refusal(agent: AgentUnderTest, dialect: str) -> Exchange | None:
     """An answer that says the agent does not know the dialect: neither how to read a task nor how to cancel one."""
     session, refused = Session(agent, dialect), None
     for operation in (Operation.GET, Operation.CANCEL):
-        refused = await session.rpc(operation, session.dialect.by_id(NOWHERE))
+        refused = await session.rpc(operation, session.dialect.by_id(NONE), request_id=1)
         if refused.code not in {-32601, -32009}:
             return None
     return refused
@@ -357,7 +360,7 @@ async def _find_spelling(agent: AgentUnderTest) -> None:
         for place in (url, other.url):
             agent.moved[url] = place
             session = Session(agent, name)
-            message = session.dialect.message("fleetsim", session.new(), taskId=NOWHERE)
+            message = session.dialect.message("fleetsim", session.new(), taskId=NONE)
             exchange = await session.rpc(Operation.SEND, session.dialect.send(message))
             refused.append(exchange.status in {400, 422})
         if refused != [True, False]:
@@ -366,9 +369,8 @@ async def _find_spelling(agent: AgentUnderTest) -> None:
 
 async def _knock(session: Session, url: str, credentials: Mapping[str, str] | None) -> Exchange:
     if session.dialect.over_http:
-        params = session.dialect.by_id(NOWHERE)
-        return await session.rpc(Operation.GET, params, url=url, credentials=credentials)
-    return await session.rpc("fleetsim/check", url=url, credentials=credentials)
+        return await session.rpc(Operation.GET, session.dialect.by_id(NONE), url=url, credentials=credentials)
+    return await session.rpc("fleetsim/check", request_id=1, url=url, credentials=credentials)
 
 
 async def _read_cards(agent: AgentUnderTest) -> None:
