@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import re
 from collections import deque
-from collections.abc import Container, Iterator, Mapping, Sized
+from collections.abc import Callable, Container, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -224,9 +223,9 @@ class Options:
     ``reply_s`` limits the wait for the card, for each reply and for the first event of a stream; a probe may take three
     times as long.
     ``virtual``: hours pass at once, so rows that need them are probed. ``inside`` looks into
-    the agent, where it runs in our hands. ``mutating`` are skills known to change the world. ``profile`` is one
-    of ``requirement.PROFILES``. ``sdk`` is one of ``report.sdks``, if the agent's is known. ``signers`` are the places
-    of keys that may sign the card (``CardTrust``).
+    the agent, where it runs in our hands; ``held`` says whether its store has a task, if the store is known.
+    ``mutating`` are skills known to change the world. ``profile`` is one of ``requirement.PROFILES``. ``sdk`` is one of
+    ``report.sdks``, if the agent's is known. ``signers`` are the places of keys that may sign the card (``CardTrust``).
     """
 
     hints: Mapping[str, Hint] = field(default_factory=dict)
@@ -237,6 +236,7 @@ class Options:
     side_effects: bool = False
     virtual: bool = False
     inside: Internals | None = None
+    held: Callable[[str], bool] | None = None
     seed: int = 0
     jobs: int = 8
     reply_s: float = 30.0
@@ -322,25 +322,8 @@ class Internals(Protocol):
 
     log: AgentLog
 
-    async def collect(self) -> None: ...
-
-    def holds(self, task_id: str) -> bool | None:
-        """Whether its store has that task; None if its store is unknown."""
-
-
-class LocalInternals:
-    """An agent in this very process; ``store`` holds its tasks by id, if it is known."""
-
-    def __init__(self, log: AgentLog, store: object = None) -> None:
-        self.log = log
-        self._store = store
-
     async def collect(self) -> None:
-        gc.collect()
-
-    def holds(self, task_id: str) -> bool | None:
-        """Whether the store has that task; None if the store is unknown."""
-        return None if self._store is None else holds(self._store, task_id)
+        """Collect the garbage of its process."""
 
 
 def is_store(value: object) -> bool:

@@ -25,6 +25,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from functools import partial
 from typing import Any, NoReturn
 
 WORD = r"[A-Za-z_]\w*(?:\(\))?"
@@ -294,7 +295,7 @@ def _skip_hours(parent: ParentLine, job: dict[str, Any]) -> None:
 
     from msgspec import convert
 
-    from fleetsim.check.agent_under_test import AgentLog, Hint, LocalInternals, Options, Target
+    from fleetsim.check.agent_under_test import Hint, Options, Target, holds
     from fleetsim.check.runner import run_check
     from fleetsim.check.sections import REQUIREMENTS
     from fleetsim.testbed.loop import VirtualLoop
@@ -319,7 +320,7 @@ def _skip_hours(parent: ParentLine, job: dict[str, Any]) -> None:
                     hints=convert(check["hints"], dict[str, Hint]),
                     side_effects=check["side_effects"],
                     virtual=True,
-                    inside=LocalInternals(AgentLog(), tasks),
+                    held=None if tasks is None else partial(holds, tasks),
                     seed=check["seed"],
                 ),
                 requirements=[REQUIREMENTS[row_id] for row_id in check["rows"]],

@@ -154,10 +154,6 @@ class AppProcess:
             async with asyncio.timeout(COLLECT_S):
                 await self._collected.wait()
 
-    def holds(self, task_id: str) -> bool | None:
-        """None: the store is looked into where hours pass."""
-        return None
-
     def _send(self, **message: Any) -> None:
         self._writer.write(json.dumps(message).encode() + b"\n")
 

@@ -6,9 +6,11 @@ lets anybody see.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
-from fleetsim.check.agent_under_test import AgentLog, Hint, LocalInternals, Options, Target, capturing_logs
+from fleetsim.check.agent_under_test import AgentLog, Hint, Options, Target, capturing_logs
 from fleetsim.check.listener import Listener, Sink
 from fleetsim.check.report import Report
 from fleetsim.check.requirement import Requirement
@@ -23,6 +25,16 @@ CHECKER = "http://checker:9199"
 CHECKER_ADDRESS = "10.255.0.1"
 ALLOW = f"{CHECKER_ADDRESS}/32:9199"
 """The allow-list that an agent in process needs for the listener."""
+
+
+@dataclass
+class Inside:
+    """The agent of this process, as the check observes it."""
+
+    log: AgentLog
+
+    async def collect(self) -> None:
+        gc.collect()
 
 
 async def check_app(
@@ -58,7 +70,7 @@ async def check_app(
                     hints=hints or {},
                     side_effects=side_effects,
                     virtual=True,
-                    inside=LocalInternals(log),
+                    inside=Inside(log),
                     seed=seed,
                     jobs=jobs,
                 ),
