@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
+from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +29,6 @@ from fleetsim.cli.render import emit_json, line, lines
 from fleetsim.cli.terminal import Progress
 from fleetsim.client.credential import Credential, way_with
 from fleetsim.fleet.auth import signed_request
-from fleetsim.fleet.settings import AgentEntry
 from fleetsim.model.text import one_line
 from fleetsim.runtime.files import read_file
 from fleetsim.runtime.ports import Runtime, WayOut
@@ -36,59 +36,58 @@ from fleetsim.runtime.real import running_runtime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckPlan:
+class Side:
+    """An agent that is held to the rows, and how it is reached."""
+
     target: Target
     credentials: tuple[Credential, ...]
-    other_key_env: str | None
     app: AppSpec | None
     way: WayOut | None
     options: Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckPlan:
+    """A check as its options (``given``) say it. ``file`` is the one at which a code host shows the failures."""
+
+    side: Side
+    other: Side | OtherSide | None
     requirements: tuple[Requirement, ...]
-    listen: tuple[str, int] | None
-    seen_as: str | None
     reports: tuple[tuple[str, Path], ...]
-    baseline: Path | None
-    write_baseline: Path | None
-    strict: bool
-    min_tested: int
-    verbose: bool
     command: str
     file: str
-    wire_log: str | None = None
-    against: CheckPlan | OtherSide | None = None
+    given: Mapping[str, Any]
 
 
 def run(
-    common: CommonOptions, url: str, requirements: tuple[Requirement, ...], options: dict[str, Any], *, command: str
+    common: CommonOptions, url: str, requirements: tuple[Requirement, ...], given: dict[str, Any], *, command: str
 ) -> int:
     """Check as the options of ``fleetsim check`` say; ``command`` is what a person types to do it again."""
-    entry = None if options["app"] or is_url(url) else asyncio.run(agent_entry(common, url))
-    file = options["source"]
-    if not file and options["app"]:
-        module = Path(*options["app"].partition(":")[0].split("."))
+    file = given["source"]
+    if not file and given["app"]:
+        module = Path(*given["app"].partition(":")[0].split("."))
         file = in_repository(module / "__init__.py" if module.is_dir() else module.with_suffix(".py"))
-    file = file or in_repository(common.agents_yaml)
-    plan = _plan(url, requirements, options, command, file, entry)
-    against = options["against"]
-    if against is not None and Path(against).is_file():
-        text = read_file(Path(against), REPORT_BYTES_MAX, private=False)
-        plan = replace(plan, against=OtherSide.read(text, against))
+    side = _side(common, url, given)
+    other: Side | OtherSide | None = None
+    if (against := given["against"]) is not None and Path(against).is_file():
+        other = OtherSide.read(read_file(Path(against), REPORT_BYTES_MAX, private=False), against)
     elif against is not None:
-        other = None if is_url(against) else asyncio.run(agent_entry(common, against))
-        of_first = {**options, "app": None, "rpc_url": None, "card_url": None}
-        plan = replace(plan, against=_plan(against, requirements, of_first, command, file, other))
-    return asyncio.run(_run(common, plan, options["watch"]))
+        other = _side(common, against, {**given, "app": None, "rpc_url": None, "card_url": None})
+    plan = CheckPlan(
+        side=side,
+        other=other,
+        requirements=requirements,
+        reports=report_files(given["reports"], FORMATS),
+        command=command,
+        file=file or in_repository(common.agents_yaml),
+        given=given,
+    )
+    return asyncio.run(_run(common, plan))
 
 
-def _plan(
-    url: str,
-    requirements: tuple[Requirement, ...],
-    options: dict[str, Any],
-    command: str,
-    file: str,
-    entry: AgentEntry | None,
-) -> CheckPlan:
-    """``entry`` is the agent's in agents.yaml, if it was given by its name; options go before what the entry says."""
+def _side(common: CommonOptions, url: str, options: dict[str, Any]) -> Side:
+    """The agent at a URL, of ``--app`` or of agents.yaml; options go before what its entry says."""
+    entry = None if options["app"] or is_url(url) else asyncio.run(agent_entry(common, url))
     credentials = credentials_given(options["api_key_env"], options["bearer_env"], options["auth"])
     if entry is not None:
         url = entry.url
@@ -111,7 +110,7 @@ def _plan(
             )
         return with_scheme(text) if app is None else text
 
-    return CheckPlan(
+    return Side(
         target=Target(
             url=at(url),
             headers=entry.headers if entry is not None else {},
@@ -120,7 +119,6 @@ def _plan(
             card_url=at(options["card_url"]),
         ),
         credentials=credentials,
-        other_key_env=options["other_key_env"],
         app=app,
         way=way_with(credentials, way_given(options["proxy"], options["ca"], entry.way if entry is not None else None)),
         options=Options(
@@ -134,18 +132,6 @@ def _plan(
             jobs=options["jobs"],
             reply_s=options["timeout_s"],
         ),
-        requirements=requirements,
-        listen=host_port(place) if (place := options["webhook_listen"]) else None,
-        seen_as=options["webhook_url"],
-        reports=report_files(options["reports"], FORMATS),
-        baseline=options["baseline"],
-        write_baseline=options["write_baseline"],
-        strict=options["strict"],
-        min_tested=options["min_tested"],
-        verbose=options["verbose"],
-        command=command,
-        file=file,
-        wire_log=options["wire_log"],
     )
 
 
@@ -164,31 +150,34 @@ def tell_list(common: CommonOptions, requirements: tuple[Requirement, ...]) -> i
     return Exit.OK if requirements else Exit.NOTHING_RAN
 
 
-async def _run(common: CommonOptions, plan: CheckPlan, watch: float | None) -> int:
+async def _run(common: CommonOptions, plan: CheckPlan) -> int:
+    given = plan.given
     async with AsyncExitStack() as stack:
-        plain = await stack.enter_async_context(running_runtime(seed=plan.options.seed))
-        runtime = await stack.enter_async_context(wire_logged(plain, plan.target.url, plan.wire_log))
+        plain = await stack.enter_async_context(running_runtime(seed=given["seed"]))
+        runtime = await stack.enter_async_context(wire_logged(plain, plan.side.target.url, given["wire_log"]))
         listener = None
-        if plan.listen is not None:
-            listener = await stack.enter_async_context(socket_listener(*plan.listen, seen_as=plan.seen_as))
-        elif plan.app is not None:
+        if place := given["webhook_listen"]:
+            listening = socket_listener(*host_port(place), seen_as=given["webhook_url"])
+            listener = await stack.enter_async_context(listening)
+        elif plan.side.app is not None:
             listener = await stack.enter_async_context(usual_listener())
         while True:
             code = await _once(common, plan, runtime, listener)
-            if watch is None:
+            if given["watch"] is None:
                 return code
-            await _until_again(common, watch)
+            await _until_again(common, given["watch"])
 
 
 async def _once(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listener: Listener | None) -> int:
-    accepted = {}
-    if plan.baseline is not None:
-        text = await runtime.files.read(plan.baseline, bytes_max=BASELINE_BYTES_MAX)
-        accepted = dict(read_baseline(text, str(plan.baseline)))
-    report = replace(await _checked(common, plan, runtime, listener), file=plan.file)
-    comparison, other = None, plan.against
-    if isinstance(other, CheckPlan):
-        other = OtherSide.of(await _checked(common, other, runtime, listener))
+    given, accepted = plan.given, {}
+    strict, min_tested = given["strict"], given["min_tested"]
+    if (baseline := given["baseline"]) is not None:
+        text = await runtime.files.read(baseline, bytes_max=BASELINE_BYTES_MAX)
+        accepted = dict(read_baseline(text, str(baseline)))
+    report = replace(await _checked(common, plan, plan.side, runtime, listener), file=plan.file)
+    comparison, other = None, plan.other
+    if isinstance(other, Side):
+        other = OtherSide.of(await _checked(common, plan, other, runtime, listener))
     if other is not None:
         comparison = compare(report, other)
         report = comparison.report
@@ -199,7 +188,7 @@ async def _once(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listen
         else:
             if comparison is not None:
                 lines(joined(comparison.lines()))
-            shape: dict[str, Any] = {"verbose": plan.verbose, "plain": common.ascii, "strict": plan.strict}
+            shape: dict[str, Any] = {"verbose": given["verbose"], "plain": common.ascii, "strict": strict}
             width = min(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDTH
             lines(render(report, command=plan.command, width=width, **shape))
     for kind, path in plan.reports:
@@ -207,36 +196,38 @@ async def _once(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listen
             lines(FORMATS[kind](report))
         else:
             await runtime.files.write(path, FORMATS[kind](report).encode("utf-8", "replace"), mode=0o644)
-    if plan.write_baseline is not None:
-        await runtime.files.write(plan.write_baseline, write_baseline(report).encode(), mode=0o644)
-        written = one_line(str(plan.write_baseline))
+    if (path := given["write_baseline"]) is not None:
+        await runtime.files.write(path, write_baseline(report).encode(), mode=0o644)
+        written = one_line(str(path))
         common.note(f"wrote {written}: write your reason behind each failure that you accept, and delete the others")
         common.note(f"  next: the same check with --baseline {written} instead of --write-baseline")
     for key in stale(report, accepted):
         common.note(f"the baseline accepts {key}, which passes now")
-    if (tested := report.coverage()) < plan.min_tested:
-        common.note(f"{tested} % of what applies was tested; --min-tested demands {plan.min_tested} %")
-    return exit_code(report, strict=plan.strict, min_tested=plan.min_tested)
+    if (tested := report.coverage()) < min_tested:
+        common.note(f"{tested} % of what applies was tested; --min-tested demands {min_tested} %")
+    return exit_code(report, strict=strict, min_tested=min_tested)
 
 
-async def _checked(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listener: Listener | None) -> Report:
-    """Hold the agent of a plan to the rows, with its progress on stderr."""
-    if plan.way is not None:
-        runtime = replace(runtime, transport=runtime.transport.through(plan.way))
-    own, other = await signed_request(plan.credentials, runtime, plan.target.headers), None
-    if plan.other_key_env:
-        other = (await signed_request(plan.credentials, runtime, plan.target.headers, env=plan.other_key_env)).headers
-    target = replace(plan.target, headers=own.headers, query=own.url.removeprefix("?"), other_headers=other)
+async def _checked(
+    common: CommonOptions, plan: CheckPlan, side: Side, runtime: Runtime, listener: Listener | None
+) -> Report:
+    """Hold an agent of a plan to the rows, with its progress on stderr."""
+    if side.way is not None:
+        runtime = replace(runtime, transport=runtime.transport.through(side.way))
+    own, other = await signed_request(side.credentials, runtime, side.target.headers), None
+    if env := plan.given["other_key_env"]:
+        other = (await signed_request(side.credentials, runtime, side.target.headers, env=env)).headers
+    target = replace(side.target, headers=own.headers, query=own.url.removeprefix("?"), other_headers=other)
     async with Progress(
-        f"starting {plan.app.app}" if plan.app else f"meeting {plan.target.url}", quiet=common.quiet
+        f"starting {side.app.app}" if side.app else f"meeting {side.target.url}", quiet=common.quiet
     ) as progress:
 
         def tell(done: int, total: int, requirement: str) -> None:
             progress.say(f"checked {done} of {total}, {requirement}")
 
-        check = run_check if plan.app is None else partial(check_app_process, plan.app, say=progress.say)
+        check = run_check if side.app is None else partial(check_app_process, side.app, say=progress.say)
         return await check(
-            target, runtime, listener=listener, options=plan.options, requirements=plan.requirements, progress=tell
+            target, runtime, listener=listener, options=side.options, requirements=plan.requirements, progress=tell
         )
 
 
