@@ -76,12 +76,7 @@ def markdown(report: Report) -> str:
         "",
         f"**{report.verdict_line()}** in {report.seconds:.1f} s",
         "",
-        f"- URL: {_md(report.url)}",
-        f"- Dialects: {', '.join(report.dialects)}",
-        *(f"- Endpoint (A2A {name}): {_md(url)}" for name, url in report.endpoints.items()),
-        f"- Listener: {_md(report.listener or 'none')}",
-        f"- Began {report.began}, seed {report.seed}, fleetsim {report.version}",
-        *([f"- Note: {_md(report.note)}"] if report.note else []),
+        *(f"- {label}: {_md(text)}" for label, text in report.facts),
         "",
     ]
     for finding in report.failures():
@@ -91,14 +86,12 @@ def markdown(report: Report) -> str:
             _md(finding.reason),
             "",
         ]
-        lines += [f"Fix: {_md(finding.requirement.remedy)}", ""]
-        lines += [f"But: {_md(finding.requirement.against)}", ""] if finding.requirement.against else []
-        lines += [f"Your SDK: every agent on {_md(finding.sdk)} fails this row", ""] if finding.sdk else []
+        for label, text in finding.advice:
+            lines += [f"{label.capitalize()}: {_md(text)}", ""]
         for text in finding.evidence:
             fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=2) + 1)
             lines += [fence, neutralise(text, limit=len(text) + 1), fence, ""]
-    for verdict, title in ((Verdict.FAIL, "Accepted"), (Verdict.NOT_TESTED, "Not tested")):
-        rows = [f for f in report.of(verdict) if verdict is not Verdict.FAIL or f.accepted is not None]
+    for title, rows in (("Accepted", report.accepted), ("Not tested", report.of(Verdict.NOT_TESTED))):
         if rows:
             lines += [f"## {title}", "", "| Row | Title | Reason |", "| --- | --- | --- |"]
             lines += [f"| {f.key} | {_md(f.requirement.title)} | {_md(f.accepted or f.reason)} |" for f in rows]
@@ -118,21 +111,7 @@ def html(report: Report) -> str:
 def _html_body(report: Report) -> Iterator[str]:
     look = {"PASSED": "pass", "INCOMPLETE": "warn"}.get(report.word(), "fail")
     yield f'<p class="verdict {look}">{html_text(report.verdict_line())}</p>'
-    endpoints = ", ".join(f"{url} (A2A {name})" for name, url in report.endpoints.items())
-    rows = [
-        ("URL", report.url),
-        ("Dialects", ", ".join(report.dialects)),
-        ("Endpoints", endpoints),
-        ("Webhook listener", report.listener or "none"),
-        ("Began", report.began),
-        ("Took", f"{report.seconds:.1f} s"),
-        ("Seed", str(report.seed)),
-        ("fleetsim", report.version),
-        *([("Note", report.note)] if report.note else []),
-    ]
-    yield "<dl>"
-    yield from (f"<dt>{html_text(label)}</dt><dd>{html_text(value)}</dd>" for label, value in rows)
-    yield "</dl>"
+    yield from _html_pairs([*report.facts, ("Took", f"{report.seconds:.1f} s")])
     heads = "".join(f'<th class="n">{verdict}</th>' for verdict in Verdict)
     yield f"<h2>Totals</h2><table><tr><th>Section</th>{heads}</tr>"
     for name, counts in report.section_totals().items():
@@ -145,17 +124,8 @@ def _html_body(report: Report) -> Iterator[str]:
             for finding in failures:
                 row = finding.requirement
                 yield f'<article class="{row.severity}"><h3>{html_text(finding.key)} {html_text(row.title)}</h3>'
-                yield f"<p>{html_text(finding.reason)}</p><dl>"
-                for label, text in (
-                    ("Fix", row.remedy),
-                    ("Seen before", row.incident),
-                    ("Source", row.source),
-                    ("But", row.against),
-                    ("Your SDK", finding.sdk and f"every agent on {finding.sdk} fails this row"),
-                ):
-                    if text:
-                        yield f"<dt>{label}</dt><dd>{html_text(text)}</dd>"
-                yield "</dl>"
+                yield f"<p>{html_text(finding.reason)}</p>"
+                yield from _html_pairs(finding.advice)
                 for number, text in enumerate(finding.evidence, 1):
                     yield f"<details open><summary>Evidence {number}</summary><pre>{html_text(text)}</pre></details>"
                 yield "</article>"
@@ -165,13 +135,19 @@ def _html_body(report: Report) -> Iterator[str]:
             option = f"<code>{html_text(f'{m.option} {m.value}'.rstrip())}</code>" if m.option else ""
             yield f'<tr><td class="n">{m.count}</td><td>{option}</td><td>{html_text(m.why)}</td></tr>'
         yield "</table>"
-    yield from _html_table("Accepted failures", [f for f in report.of(Verdict.FAIL) if f.accepted is not None])
+    yield from _html_table("Accepted failures", report.accepted)
     yield from _html_table("Not tested, row by row", report.of(Verdict.NOT_TESTED))
     yield from _html_table("Not applicable", report.of(Verdict.NOT_APPLICABLE))
     yield from _html_table("Passed", report.of(Verdict.PASS))
 
 
-def _html_table(title: str, findings: tuple[Finding, ...] | list[Finding]) -> Iterator[str]:
+def _html_pairs(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    yield "<dl>"
+    yield from (f"<dt>{label.capitalize()}</dt><dd>{html_text(text)}</dd>" for label, text in pairs)
+    yield "</dl>"
+
+
+def _html_table(title: str, findings: tuple[Finding, ...]) -> Iterator[str]:
     if not findings:
         return
     yield f"<details><summary>{html_text(title)} ({len(findings)})</summary><table>"
@@ -256,14 +232,8 @@ def joined(lines: Iterable[str]) -> str:
 def _lines(report: Report, verbose: bool, plain: bool, strict: bool, command: str, width: int) -> Iterator[str]:
     yield from textwrap.wrap(f"{report.verdict_line(strict=strict)} ({report.seconds:.1f} s)", max(width, WIDTH_MIN))
     yield ""
-    yield f"Agent:     {neutralise(report.agent, lines=False)}  {report.url}"
-    yield f"Dialects:  {', '.join(report.dialects) or 'none'}"
-    for name, url in report.endpoints.items():
-        yield f"Endpoint:  {neutralise(url, lines=False)}  (A2A {name})"
-    yield f"Listener:  {report.listener or 'none (--webhook-listen HOST:PORT)'}"
-    yield f"Began:     {report.began}, seed {report.seed}, fleetsim {report.version}"
-    if report.note:
-        yield from _wrapped("Note:      ", report.note, width)
+    for label, text in report.facts:
+        yield from _wrapped(f"{label + ':':<11}", text, width)
     mark = MARKS[Verdict.FAIL][plain]
     for severity in Severity:
         for finding in report.failures(severity):
@@ -271,21 +241,15 @@ def _lines(report: Report, verbose: bool, plain: bool, strict: bool, command: st
             row = finding.requirement
             where = "" if finding.dialect == "any" else f" (A2A {finding.dialect})"
             yield from _wrapped(f"{mark} ", f"{row.id} {row.severity} {row.title}{where}", width)
-            texts = {"what": finding.reason, "fix": row.remedy, "seen": row.incident, "from": row.source}
-            texts |= {
-                "but": row.against,
-                "sdk": finding.sdk and f"your SDK: every agent on {finding.sdk} fails this row",
-            }
-            for label, text in texts.items():
-                if text:
-                    yield from _wrapped(f"    {label + ':':<6}", text, width)
+            for label, text in [("what", finding.reason), *finding.advice]:
+                yield from _wrapped(f"    {label + ':':<6}", text, width)
             for text in finding.evidence:
                 yield ""
                 yield from (f"    | {line}" for line in text.splitlines())
-    if accepted := [f for f in report.of(Verdict.FAIL) if f.accepted is not None]:
+    if report.accepted:
         yield ""
         yield "Accepted failures (baseline):"
-        yield from (f"  {f.key:<11} {f.requirement.title}: {one_line(f.accepted or '', 100)}" for f in accepted)
+        yield from (f"  {f.key:<11} {f.requirement.title}: {one_line(f.accepted or '', 100)}" for f in report.accepted)
     if verbose:
         yield ""
         yield "Every row:"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections import Counter
@@ -60,6 +59,13 @@ class Finding:
         """Whether it is a failure that is not accepted."""
         return self.verdict is Verdict.FAIL and self.accepted is None
 
+    @property
+    def advice(self) -> list[tuple[str, str]]:
+        """The lines about a failure for a person: a label and a text each."""
+        row, sdk = self.requirement, f"your SDK: every agent on {self.sdk} fails this row" if self.sdk else ""
+        lines = [("fix", row.remedy), ("seen", row.incident), ("from", row.source), ("but", row.against), ("sdk", sdk)]
+        return [(label, text) for label, text in lines if text]
+
     def as_json(self) -> dict[str, Any]:
         """The finding as a member of the report's JSON: the requirement in words, the verdict, the evidence."""
         requirement = self.requirement
@@ -103,6 +109,23 @@ class Report:
     version: str = ""
     note: str = ""
     file: str = "agents.yaml"
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """The agent and the run for a person: a label and a text each."""
+        return [
+            ("Agent", f"{self.agent}  {self.url}"),
+            ("Dialects", ", ".join(self.dialects) or "none"),
+            *(("Endpoint", f"{url}  (A2A {name})") for name, url in self.endpoints.items()),
+            ("Listener", self.listener or "none (--webhook-listen HOST:PORT)"),
+            ("Began", f"{self.began}, seed {self.seed}, fleetsim {self.version}"),
+            *([("Note", self.note)] if self.note else []),
+        ]
+
+    @property
+    def accepted(self) -> tuple[Finding, ...]:
+        """The failures that a baseline accepts."""
+        return tuple(finding for finding in self.of(Verdict.FAIL) if finding.accepted is not None)
 
     def of(self, verdict: Verdict) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.verdict is verdict)
@@ -263,7 +286,8 @@ _BASELINE_KEY = re.compile(r"([A-Z]-[0-9]{2})(@[0-9]\.[0-9](?:\+http)?)?", re.AS
 
 def read_baseline(text: str | bytes, source: str) -> Mapping[str, str]:
     """The accepted failures of a file. Raises ConfigError, also for an unknown row or a missing reason."""
-    from fleetsim.runtime.yaml import load  # its parser is for those who have such a file
+    from fleetsim.runtime.explain import did_you_mean  # with the parser, for those who have such a file
+    from fleetsim.runtime.yaml import load
 
     document = load(text, source, bytes_max=BASELINE_BYTES_MAX)
     accepted = document.value.get("accepted") if isinstance(document.value, dict) else None
@@ -272,9 +296,8 @@ def read_baseline(text: str | bytes, source: str) -> Mapping[str, str]:
     for key, reason in accepted.items():
         fit = _BASELINE_KEY.fullmatch(str(key))
         if fit is None or fit[1] not in REQUIREMENTS:
-            near = difflib.get_close_matches(str(key), REQUIREMENTS, n=1)
-            hint = f"did you mean {near[0]}?" if near else "fleetsim check --list"
-            raise document.error(("accepted", key), f"unknown row {key}", key=True, hint=hint)
+            near = did_you_mean(str(key), REQUIREMENTS)
+            raise document.error(("accepted", key), f"unknown row {key}{near}", key=True, hint="fleetsim check --list")
         if not isinstance(reason, str) or not reason.strip():
             raise document.error(("accepted", key), f"{key} needs a reason", hint="why is this failure accepted?")
     return accepted

@@ -137,14 +137,15 @@ def read_span(_: click.Context, __: click.Parameter, text: str | None) -> float 
         raise click.BadParameter(str(error)) from None
 
 
-def options_given(ctx: click.Context, ours: Collection[str]) -> list[str]:
+def options_given(ctx: click.Context, ours: Collection[str] = ()) -> list[str]:
     """The options of this call for the process that does its work, without ``ours``."""
     words: list[str] = []
     for option in ctx.command.params:
         name = option.name or ""
         given = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if isinstance(option, click.Option) and given and name not in ours:
-            words += [option.opts[0]] if option.is_flag else [option.opts[0], str(ctx.params[name])]
+            values = ctx.params[name] if option.multiple else (ctx.params[name],)
+            words += [option.opts[0]] if option.is_flag else [w for v in values for w in (option.opts[0], str(v))]
     return words
 
 

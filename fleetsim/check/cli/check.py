@@ -13,7 +13,14 @@ import click
 
 from fleetsim.check.requirement import PROFILES
 from fleetsim.cli.main import CommonOptions, Exit
-from fleetsim.cli.options import auth_options, pin_options, signer_option, timeout_option, wire_log_option
+from fleetsim.cli.options import (
+    auth_options,
+    options_given,
+    pin_options,
+    signer_option,
+    timeout_option,
+    wire_log_option,
+)
 from fleetsim.cli.render import emit_json, lines
 from fleetsim.wire.dialect import DIALECTS
 
@@ -118,22 +125,8 @@ def check(common: CommonOptions, /, url: str | None, **options: Any) -> int:
         raise click.UsageError("--wire-log is for an agent that is called over the network")
     if not requirements:
         raise click.UsageError(f"No row fits {', '.join(options['only'])}. See 'fleetsim check --list'.")
-    return check_run.run(common, url or "", requirements, options, command=_command(url or "", options))
-
-
-def _command(url: str, options: dict[str, Any]) -> str:
-    """The command, as a person would type it again."""
-    words = ["fleetsim", "check", *([url] if url else [])]
-    for option in check.params:
-        given = options.get(option.name or "")
-        if not isinstance(option, click.Option) or given == option.default or given in (None, False, ()):
-            continue
-        if option.is_flag:
-            words.append(option.opts[0])
-            continue
-        for value in given if option.multiple else (given,):
-            words += [option.opts[0], f"{value[0]}={value[1]}" if isinstance(value, tuple) else str(value)]
-    return shlex.join(words)
+    again = ["fleetsim", "check", *filter(None, [url]), *options_given(click.get_current_context())]
+    return check_run.run(common, url or "", requirements, options, command=shlex.join(again))
 
 
 @click.command()
@@ -146,16 +139,14 @@ def explain(common: CommonOptions, row_id: str) -> int:
     fleetsim explain P-17
     fleetsim check --list
     """
-    import difflib
-
     from fleetsim.check.formats import explain as explain_text
     from fleetsim.check.sections import REQUIREMENTS
+    from fleetsim.runtime.explain import did_you_mean
 
     requirement = REQUIREMENTS.get(row_id.upper().partition("@")[0])
     if requirement is None:
-        near = difflib.get_close_matches(row_id.upper(), REQUIREMENTS, n=1)
-        hint = f"Did you mean {near[0]}?" if near else "See 'fleetsim check --list'."
-        raise click.UsageError(f"No such row: {row_id!r}. {hint}")
+        near = did_you_mean(row_id.upper(), REQUIREMENTS)
+        raise click.UsageError(f"No such row: {row_id!r}{near}. See 'fleetsim check --list'.")
     if common.as_json:
         emit_json(requirement.as_json())
     else:
