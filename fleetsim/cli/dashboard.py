@@ -16,7 +16,7 @@ from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -25,7 +25,7 @@ from fleetsim import __version__
 from fleetsim.api.answers import AccessRole, KeyIdentity
 from fleetsim.cli.ask import way_given
 from fleetsim.cli.controls import AttachedControls, HubControls
-from fleetsim.cli.main import CommonOptions, Exit
+from fleetsim.cli.main import CommonOptions, Exit, print_nowhere
 from fleetsim.cli.options import options_given, way_options
 from fleetsim.cli.render import LOG_FORMAT
 from fleetsim.cli.terminal import on_stop
@@ -78,38 +78,31 @@ class OwnSource:
                     yield event
 
 
-async def draw(app: FleetApp) -> None:
-    """Draw until the person quits. SIGTERM and a closed window end it in the same order."""
+async def draw(feed: EventFeed, controls: Controls, **about: Any) -> None:
+    """Draw a feed until the person quits; ``about`` are options of ``FleetApp``.
+
+    SIGTERM and a closed window end it in the same order. Raises ConfigError for wrong settings of the person.
+    """
+    from fleetsim.dashboard.app import FleetApp
+    from fleetsim.dashboard.settings import read_settings, settings_folder
+
+    app = FleetApp(feed, controls, settings=read_settings(settings_folder(os.environ)), **about)
     on_stop(app.exit)
     on_terminal = sys.stdout.isatty()
     await app.run_async()
-    if on_terminal and not sys.stdout.isatty():  # the window is closed: what is left to print has no reader
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.dup2(nowhere, sys.stderr.fileno())
+    if on_terminal and not sys.stdout.isatty():  # the window is closed
+        print_nowhere()
 
 
 async def show(
     hub: Hub, *, title: str, note: str = "", plain: bool = False, read_only: bool = False, stops: str = ""
 ) -> None:
     """Draw the hub until the person quits; ``note`` is for the tabs' row. ``stops`` as in ``FleetApp``."""
-    from fleetsim.dashboard.app import FleetApp
     from fleetsim.dashboard.feed import HubFeed
-    from fleetsim.dashboard.settings import read_settings, settings_folder
 
     source = OwnSource(hub)
-    app = FleetApp(
-        HubFeed(lambda: source),
-        HubControls(hub),
-        clock=hub.runtime.clock,
-        title=title,
-        note=note,
-        ascii=plain,
-        read_only=read_only,
-        settings=read_settings(settings_folder(os.environ)),
-        stops=stops,
-    )
-    await draw(app)
+    about = {"title": title, "note": note, "ascii": plain, "read_only": read_only, "stops": stops}
+    await draw(HubFeed(lambda: source), HubControls(hub), clock=hub.runtime.clock, **about)
 
 
 class _OwnersLog(RotatingFileHandler):
@@ -148,7 +141,7 @@ def _own_log(common: CommonOptions) -> Iterator[None]:
 
 
 if TYPE_CHECKING:
-    from fleetsim.dashboard.app import FleetApp
+    from fleetsim.dashboard.feed import EventFeed
     from fleetsim.dashboard.playback import Playback
 
 SPEED_MAX = 1e6
@@ -335,13 +328,10 @@ async def _attached(
 async def _attach(common: CommonOptions, url: str | None, *, key_env: str | None, way: WayOut, read_only: bool) -> None:
     """Draw the hub until the person quits. Raises as ``_attached``, and ConfigError if there is no terminal."""
     from fleetsim.cli.hub_client import find_hub
-    from fleetsim.dashboard.app import FleetApp
     from fleetsim.dashboard.feed import AttachedSource, HubFeed
-    from fleetsim.dashboard.settings import read_settings, settings_folder
 
     if not has_terminal():
         raise ConfigError("the dashboard needs a terminal", hint="`fleetsim health` prints the state of the fleet")
-    settings = read_settings(settings_folder(os.environ))
     async with _attached(common, url, key_env=key_env, way=way) as (client, hub, (title, note, role)):
         shown = url
 
@@ -359,20 +349,10 @@ async def _attach(common: CommonOptions, url: str | None, *, key_env: str | None
             return named
 
         feed = HubFeed(source)
-        app = FleetApp(
-            feed,
-            AttachedControls(lambda: client(shown), attach),
-            clock=hub.runtime.clock,
-            title=title,
-            note=note,
-            ascii=common.ascii,
-            read_only=read_only,
-            role=role,
-            settings=settings,
-        )
+        about = {"title": title, "note": note, "ascii": common.ascii, "read_only": read_only, "role": role}
         tune_gc()
         with _own_log(common):
-            await draw(app)
+            await draw(feed, AttachedControls(lambda: client(shown), attach), clock=hub.runtime.clock, **about)
 
 
 async def play(
@@ -387,9 +367,7 @@ async def play(
     ``writer`` ends when nobody writes the recording any more. Raises ConfigError if there is no terminal or a line is
     wrong.
     """
-    from fleetsim.dashboard.app import FleetApp
     from fleetsim.dashboard.playback import Playback
-    from fleetsim.dashboard.settings import read_settings, settings_folder
     from fleetsim.runtime.real import SystemClock
 
     clock = SystemClock()
@@ -397,10 +375,6 @@ async def play(
     if not has_terminal():
         report = f"`fleetsim sim --replay {shlex.quote(str(reader.path))}` prints a report"
         raise ConfigError("the dashboard needs a terminal", hint=report)
-    settings = read_settings(settings_folder(os.environ))
-    app = FleetApp(
-        played, Controls(), clock=clock, title=played.name, ascii=common.ascii, read_only=True, settings=settings
-    )
 
     async def written() -> None:
         if writer is not None:
@@ -411,7 +385,8 @@ async def play(
     async with Workers("playback") as workers:
         workers.start(written(), name="writer")
         with _own_log(common):
-            await draw(app)
+            about = {"title": played.name, "ascii": common.ascii, "read_only": True}
+            await draw(played, Controls(), clock=clock, **about)
     if played.error is not None:
         raise played.error
     return played

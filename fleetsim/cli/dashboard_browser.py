@@ -22,6 +22,7 @@ from aiohttp.typedefs import Handler
 import fleetsim.dashboard
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.render import line
+from fleetsim.cli.terminal import on_stop
 from fleetsim.dashboard.viewer import MESSAGE_BYTES_MAX, STOP_S, Viewer
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.real import UuidIds
@@ -188,8 +189,7 @@ async def serve(
 ) -> None:
     """Serve the screens that ``argv`` draws until Ctrl-C or SIGTERM. Raises ConfigError if the port is in use."""
     stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    on_stop(stopped.set, signal.SIGINT)
     server = BrowserServer(common, argv, viewers_max=viewers_max, public_url=public_url)
     runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=STOP_S)
     await runner.setup()

@@ -279,10 +279,15 @@ def run(work: Callable[[], Any], argv: list[str] | None = None) -> int:
             sys.stdout.flush()
             return code
     except _ReaderLeft:
-        nowhere = os.open(os.devnull, os.O_WRONLY)  # the interpreter flushes at its end
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.dup2(nowhere, sys.stderr.fileno())
+        print_nowhere()
         return Exit.BROKEN_PIPE
+
+
+def print_nowhere() -> None:
+    """Drop what is printed from now on: it has no reader, and the interpreter flushes at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, sys.stderr.fileno())
 
 
 class _ReaderLeft(Exception):

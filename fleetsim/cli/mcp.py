@@ -13,6 +13,7 @@ from fleetsim.cli.ask import way_given
 from fleetsim.cli.hub_client import find_hub
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import way_options
+from fleetsim.cli.terminal import on_stop
 from fleetsim.client.credential import Credential
 from fleetsim.client.hub_client import DEFAULT_URL, KEY_VARIABLE, URL_VARIABLE, HubClient
 from fleetsim.model.errors import ConfigError, FleetsimError, Unreachable
@@ -113,8 +114,7 @@ async def _serve_http(
             hub_of_key, runtime, host=host, port=port, admin=admin, allow_hosts=allow_hosts
         ) as address:
             stopped = asyncio.Event()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+            on_stop(stopped.set, signal.SIGINT)
             common.note(f"tools at {address}; Ctrl-C stops it")
             await stopped.wait()
 

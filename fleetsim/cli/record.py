@@ -24,7 +24,7 @@ from fleetsim.api.state import HubState
 from fleetsim.cli.hub_client import connect, find_hub
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.cli.options import read_span
-from fleetsim.cli.terminal import rewrite
+from fleetsim.cli.terminal import on_stop, rewrite
 from fleetsim.client.hub_client import HubClient
 from fleetsim.client.hub_events import HubEvents
 from fleetsim.events.fleet import StateRead
@@ -74,8 +74,7 @@ async def _record(common: CommonOptions, out: Path | None, for_s: float | None) 
         another = "give another name with --out" if isinstance(error, FileExistsError) else None
         raise ConfigError(f"{path}: {error.strerror}", hint=another) from None
     stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    on_stop(stopped.set, signal.SIGINT)
     begun_s = time.perf_counter()
     async with running_runtime() as runtime:
         with file:
