@@ -123,9 +123,9 @@ class ActionApp(App[None], inherit_bindings=False):
         """Why this screen does not run an action; empty if it does."""
         if action.outside and self.is_web:
             return "open the dashboard in a terminal for it"
-        if action.changes and self.read_only:
+        if action.role and self.read_only:
             return "this screen is read only"
-        least = action.least_role
+        least = action.role or AccessRole.VIEWER
         return (
             "" if self.role.includes(least) else f"it needs the key of {least.or_above}, and yours is {self.role.one}'s"
         )

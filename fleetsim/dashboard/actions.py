@@ -34,11 +34,10 @@ LISTS = ("fleet", "agent", "tasks", "inbox", "ceremonies", "events")
 class Action:
     """One action. ``keys`` are Textual's names of keys; ``on`` has the screens or a scope, and is empty for everywhere.
 
-    ``run`` names another method than ``action_ID``, with its arguments. ``changes`` marks an action that changes the
-    fleet or leads to a change; a read-only screen refuses it. ``role`` is the least role of a person for it, as at the
-    hub's endpoint; without one a change is for operators. ``footer`` puts it into the footer. ``takes`` names the
-    words after it in the ``:`` line. ``outside`` marks an action that starts a program or writes a file where the
-    dashboard runs; a browser does not have it.
+    ``run`` names another method than ``action_ID``, with its arguments. ``role`` is the least role of a person, as at
+    the hub's endpoint, for an action that changes the fleet or leads to a change; a read-only screen refuses it.
+    ``footer`` puts it into the footer. ``takes`` names the words after it in the ``:`` line. ``outside`` marks one
+    that starts a program or writes a file where the dashboard runs; a browser does not have it.
     """
 
     id: str
@@ -47,15 +46,10 @@ class Action:
     help: str
     on: tuple[str, ...] = ()
     run: str = ""
-    changes: bool = False
+    role: AccessRole | None = None
     footer: bool = False
     takes: str = ""
     outside: bool = False
-    role: AccessRole | None = None
-
-    @property
-    def least_role(self) -> AccessRole:
-        return self.role or (AccessRole.OPERATOR if self.changes else AccessRole.VIEWER)
 
     @property
     def method(self) -> str:
@@ -113,43 +107,17 @@ def key_name(key: str) -> str:
     return WRITTEN.get(key) or (character if character.isprintable() and character != " " else "") or key
 
 
-_ANSWERER, _VIEWER = AccessRole.ANSWERER, AccessRole.VIEWER
+_OPERATOR, _ANSWERER, _VIEWER = AccessRole.OPERATOR, AccessRole.ANSWERER, AccessRole.VIEWER
 
 ACTIONS = (
     Action("open", "enter", "open", "opens the row under the cursor; a double click does, too", (LIST,), footer=True),
     Action("filter", "slash", "filter", "filters the list while you type", FILTERED, footer=True, takes="words"),
-    Action("request", "s", "send", "opens a form for a request to it", ("fleet", "agent"), changes=True, footer=True),
-    Action(
-        "send",
-        "ctrl+s",
-        "send",
-        "sends it, once",
-        ("inbox", SEND),
-        "send_answer",
-        changes=True,
-        role=_ANSWERER,
-        footer=True,
-    ),
+    Action("request", "s", "send", "opens a form for a request to it", ("fleet", "agent"), role=_OPERATOR, footer=True),
+    Action("send", "ctrl+s", "send", "sends it, once", ("inbox", SEND), "send_answer", role=_ANSWERER, footer=True),
     Action("earlier", "ctrl+r", "earlier", "fills the form with an earlier request", (SEND,), footer=True),
+    Action("reply", "r", "reply", "goes to the question of the task", ("tasks", "inbox"), role=_ANSWERER, footer=True),
     Action(
-        "reply",
-        "r",
-        "reply",
-        "goes to the question of the task",
-        ("tasks", "inbox"),
-        changes=True,
-        role=_ANSWERER,
-        footer=True,
-    ),
-    Action(
-        "edit",
-        "ctrl+e",
-        "editor",
-        "opens the answer in $VISUAL or $EDITOR",
-        ("inbox",),
-        changes=True,
-        role=_ANSWERER,
-        outside=True,
+        "edit", "ctrl+e", "editor", "opens the answer in $VISUAL or $EDITOR", ("inbox",), role=_ANSWERER, outside=True
     ),
     Action(
         "reject",
@@ -157,7 +125,6 @@ ACTIONS = (
         "reject, veto",
         "rejects the question, or vetoes the work, after a confirmation; the task is cancelled",
         ("inbox",),
-        changes=True,
         role=_ANSWERER,
         footer=True,
     ),
@@ -167,14 +134,16 @@ ACTIONS = (
         "cancel",
         "cancels the task under the cursor, after a confirmation",
         ("tasks", "inbox", "events", "scenario"),
-        changes=True,
+        role=_OPERATOR,
         footer=True,
     ),
     Action(
-        "again", "a", "again", "sends what failed again, after a confirmation", ("tasks",), changes=True, footer=True
+        "again", "a", "again", "sends what failed again, after a confirmation", ("tasks",), role=_OPERATOR, footer=True
     ),
-    Action("fire", "F", "fire now", "fires it now, after a confirmation", ("ceremonies",), changes=True, footer=True),
-    Action("refresh-card", "R", "refresh card", "reads its card again", ("fleet", "agent"), changes=True, footer=True),
+    Action("fire", "F", "fire now", "fires it now, after a confirmation", ("ceremonies",), role=_OPERATOR, footer=True),
+    Action(
+        "refresh-card", "R", "refresh card", "reads its card again", ("fleet", "agent"), role=_OPERATOR, footer=True
+    ),
     Action("related", "t", "tasks", "opens its tasks, or its task", ("fleet", "agent", "events"), footer=True),
     Action("follow", "f", "follow", "follows the newest row or text, or stops", ("tasks", "events"), footer=True),
     Action("source", "m", "source", "shows texts as received, or as Markdown", ("tasks", "inbox"), footer=True),
@@ -184,7 +153,6 @@ ACTIONS = (
         "save",
         "saves files and data: the one under the cursor, or all",
         ("tasks",),
-        changes=True,
         role=_VIEWER,
         outside=True,
     ),
@@ -194,7 +162,6 @@ ACTIONS = (
         "open file",
         "opens a saved file, after a confirmation",
         ("tasks",),
-        changes=True,
         role=_VIEWER,
         outside=True,
     ),

@@ -158,7 +158,7 @@ async def test_over_a_recording_its_keys_belong_to_it_alone(tmp_path: Path) -> N
         assert screen.app.pane.id == "tasks"
 
 
-@pytest.mark.parametrize("action_id", [action.id for action in ACTIONS if action.changes])
+@pytest.mark.parametrize("action_id", [action.id for action in ACTIONS if action.role])
 async def test_a_read_only_screen_says_that_an_action_is_not_available(action_id: str) -> None:
     before, check = CHECKS[action_id]
     async with showing(EVENTS, *before.split(), read_only=True) as ui:
