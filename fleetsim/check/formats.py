@@ -12,8 +12,8 @@ from fleetsim.check.evidence import Verdict
 from fleetsim.check.listener import LISTEN
 from fleetsim.check.report import Finding, Report
 from fleetsim.check.requirement import Requirement, Severity
-from fleetsim.model.problems import Problem, html_page, sarif, workflow_commands
-from fleetsim.model.text import escape, html_text, neutralise, one_line, xml_text
+from fleetsim.model.problems import JunitCase, Problem, html_page, junit_suite, sarif, workflow_commands
+from fleetsim.model.text import escape, html_text, neutralise, one_line
 
 _STYLE = """
 details{margin:.4rem 0}article{border-left:4px solid var(--bad);padding-left:1rem;margin:1.2rem 0}
@@ -33,40 +33,21 @@ def junit(report: Report) -> str:
     A failed MUST is a failure; a failed SHOULD or MAY, which only warns, an accepted failure, and what was
     not tested or does not apply are skipped, with the verdict and the reason in words.
     """
-    import xml.etree.ElementTree as ET  # ten modules that nothing else of a check needs
+    properties = {"url": report.url, "dialects": ", ".join(report.dialects), "seed": report.seed}
+    properties |= {f"total {verdict}": count for verdict, count in report.totals().items()}
+    cases = [_junit_case(finding) for finding in report.findings]
+    return junit_suite("fleetsim check", report.agent, properties, cases, report.seconds)
 
-    root = ET.Element("testsuites", name="fleetsim check")
-    suite = ET.SubElement(root, "testsuite", name=xml_text(f"fleetsim check {report.agent}"))
-    failures = skipped = 0
-    properties = ET.SubElement(suite, "properties")
-    facts = {"url": report.url, "dialects": ", ".join(report.dialects), "seed": str(report.seed)}
-    for name, value in {**facts, **{f"total {k}": str(v) for k, v in report.totals().items()}}.items():
-        ET.SubElement(properties, "property", name=name, value=xml_text(value))
-    for finding in report.findings:
-        case = ET.SubElement(
-            suite,
-            "testcase",
-            classname=xml_text(f"fleetsim.{report.agent}.{finding.dialect}"),
-            name=xml_text(f"{finding.requirement.id} {finding.requirement.title}"),
-            time=f"{finding.seconds:.3f}",
-        )
-        failed = finding.failed and finding.requirement.severity is Severity.MUST
-        if failed:
-            failures += 1
-            body = ET.SubElement(
-                case, "failure", type=finding.requirement.severity.value, message=xml_text(finding.reason)
-            )
-            body.text = xml_text("\n\n".join([f"fix: {finding.requirement.remedy}", *finding.evidence]))
-        elif finding.verdict is not Verdict.PASS:
-            skipped += 1
-            word = f"warning, {finding.requirement.severity} failed" if finding.failed else finding.verdict.value
-            told = f"{word}: {finding.reason}" if finding.accepted is None else f"accepted failure: {finding.accepted}"
-            ET.SubElement(case, "skipped", message=xml_text(told))
-    suite.set("tests", str(len(report.findings)))
-    suite.set("failures", str(failures))
-    suite.set("skipped", str(skipped))
-    suite.set("time", f"{report.seconds:.3f}")
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+def _junit_case(finding: Finding) -> JunitCase:
+    row, failed, skipped = finding.requirement, None, ""
+    if finding.failed and row.severity is Severity.MUST:
+        failed = (row.severity.value, finding.reason, "\n\n".join([f"fix: {row.remedy}", *finding.evidence]))
+    elif finding.verdict is not Verdict.PASS:
+        word = f"warning, {row.severity} failed" if finding.failed else finding.verdict.value
+        skipped = f"{word}: {finding.reason}" if finding.accepted is None else f"accepted failure: {finding.accepted}"
+    name = f"{row.id} {row.title}"
+    return JunitCase(group=finding.dialect, name=name, failed=failed, skipped=skipped, seconds=finding.seconds)
 
 
 def markdown(report: Report) -> str:

@@ -1,16 +1,16 @@
-"""Forms of a report: an HTML page and, for a code host, SARIF 2.1.0 and the workflow commands of GitHub."""
+"""Forms of a report: JUnit, an HTML page and, for a code host, SARIF 2.1.0 and the workflow commands of GitHub."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote
 
-from fleetsim.model.text import escape, html_text, neutralise, one_line
+from fleetsim.model.text import escape, html_text, neutralise, one_line, xml_text
 
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
 TEXT_CHARS_MAX = 4_000
@@ -35,6 +35,42 @@ class Problem:
     line: int = 1
     help: str
     accepted: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JunitCase:
+    """A test case that passed, ``failed`` (the kind, the message and its details) or was ``skipped`` for a reason."""
+
+    group: str
+    name: str
+    failed: tuple[str, str, str] | None = None
+    skipped: str = ""
+    seconds: float = 0.0
+
+
+def junit_suite(
+    tool: str, subject: str, properties: Mapping[str, object], cases: Sequence[JunitCase], seconds: float
+) -> str:
+    """One suite of JUnit's XML; ``subject`` has the cases, such as an agent."""
+    import xml.etree.ElementTree as ET  # ten modules, for this form alone
+
+    root = ET.Element("testsuites", name=tool)
+    counts = {"tests": len(cases), "failures": sum(c.failed is not None for c in cases)}
+    counts["skipped"] = sum(bool(c.skipped) for c in cases)
+    suite = ET.SubElement(root, "testsuite", name=xml_text(f"{tool} {subject}"), time=f"{seconds:.3f}")
+    suite.attrib |= {name: str(count) for name, count in counts.items()}
+    listed = ET.SubElement(suite, "properties")
+    for name, value in properties.items():
+        ET.SubElement(listed, "property", name=name, value=xml_text(str(value)))
+    for one in cases:
+        case = ET.SubElement(suite, "testcase", name=xml_text(one.name), time=f"{one.seconds:.3f}")
+        case.set("classname", xml_text(f"fleetsim.{subject}.{one.group}"))
+        if one.failed is not None:
+            kind, message, details = one.failed
+            ET.SubElement(case, "failure", type=kind, message=xml_text(message)).text = xml_text(details)
+        elif one.skipped:
+            ET.SubElement(case, "skipped", message=xml_text(one.skipped))
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
 def sarif(tool: str, version: str, run: str, problems: Sequence[Problem]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
@@ -11,9 +10,9 @@ from heapq import nlargest
 
 from fleetsim import __version__
 from fleetsim.health.figures import FLEET, METRICS, SHARES, Expectation, Unit, shown
-from fleetsim.model.problems import Problem, html_page, sarif, workflow_commands
+from fleetsim.model.problems import JunitCase, Problem, html_page, junit_suite, sarif, workflow_commands
 from fleetsim.model.spans import in_words
-from fleetsim.model.text import escape, html_text, one_line, xml_text
+from fleetsim.model.text import escape, html_text, one_line
 from fleetsim.model.work import Outcome, OutcomeKind
 from fleetsim.recording.events import RequestsTaken, SubmitRefused
 from fleetsim.sim import charts
@@ -38,44 +37,25 @@ def junit(report: SimulationReport) -> str:
     A failure has the violations or ends, with moment, agent and request, and the command that plays the run again. A
     rule without a case in this run is skipped.
     """
-    root = ET.Element("testsuites", name="fleetsim sim")
-    suite = ET.SubElement(root, "testsuite", name=xml_text(f"fleetsim sim {report.scenario}"))
-    properties = ET.SubElement(suite, "properties")
-    for name, value in (("seed", report.seed), ("digest", report.digest), ("replay", report.again)):
-        ET.SubElement(properties, "property", name=name, value=xml_text(str(value)))
-    failures = skipped = 0
+    cases: list[JunitCase] = []
     for expectation, figure, holds in report.expectations:
-        case = ET.SubElement(
-            suite, "testcase", classname=xml_text(f"fleetsim.{report.scenario}.expect"), name=xml_text(expectation.text)
-        )
+        failed = None
         if not holds:
-            failures += 1
             message = f"{expectation.text}: it is {shown(expectation.unit, figure)}"
-            body = ET.SubElement(case, "failure", type="expectation", message=xml_text(message))
-            body.text = xml_text("\n".join([message, *endings_about(report, expectation), _again(report)]))
-    for problem in report.problems:
-        failures += 1
-        case = ET.SubElement(suite, "testcase", classname=xml_text(f"fleetsim.{report.scenario}.ceremonies"))
-        case.set("name", xml_text(problem))
-        ET.SubElement(case, "failure", type="ceremony", message=xml_text(problem))
+            details = "\n".join([message, *endings_about(report, expectation), _again(report)])
+            failed = ("expectation", message, details)
+        cases.append(JunitCase(group="expect", name=expectation.text, failed=failed))
+    cases += [JunitCase(group="ceremonies", name=one, failed=("ceremony", one, "")) for one in report.problems]
     for verdict in report.verdicts:
-        rule = f"{verdict.invariant.number} {verdict.invariant.rule}"
-        case = ET.SubElement(
-            suite, "testcase", classname=xml_text(f"fleetsim.{report.scenario}.rules"), name=xml_text(rule)
-        )
+        rule, failed = f"{verdict.invariant.number} {verdict.invariant.rule}", None
         if verdict.violations:
-            failures += 1
             message = f"{rule}: broken in {len(verdict.violations)} of {verdict.cases:,} cases"
-            body = ET.SubElement(case, "failure", type="violation", message=xml_text(message))
-            body.text = xml_text("\n".join([message, *violations(report.start, verdict), _again(report)]))
-        elif not verdict.cases:
-            skipped += 1
-            ET.SubElement(case, "skipped", message="nothing in this run to hold it to")
-    suite.set("tests", str(len(report.expectations) + len(report.problems) + len(report.verdicts)))
-    suite.set("failures", str(failures))
-    suite.set("skipped", str(skipped))
-    suite.set("time", f"{report.wall_s:.3f}")
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+            details = "\n".join([message, *violations(report.start, verdict), _again(report)])
+            failed = ("violation", message, details)
+        skipped = "" if verdict.cases or failed else "nothing in this run to hold it to"
+        cases.append(JunitCase(group="rules", name=rule, failed=failed, skipped=skipped))
+    properties = {"seed": report.seed, "digest": report.digest, "replay": report.again}
+    return junit_suite("fleetsim sim", report.scenario, properties, cases, report.wall_s)
 
 
 def _again(report: SimulationReport) -> str:
