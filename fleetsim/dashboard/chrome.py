@@ -7,13 +7,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Input, SelectionList
 from textual.widgets.selection_list import Selection
 
@@ -24,6 +25,8 @@ from fleetsim.dashboard.text import BLANK, clickable, fitted, line, spread, wrap
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_fleet import RUNS_MIN
 from fleetsim.dashboard.widgets import Lines, Page
+
+T = TypeVar("T")
 
 WIDTH_MIN, HEIGHT_MIN = 40, 12
 COMPACT, FULL = 60, 100
@@ -267,60 +270,57 @@ class HelpScreen(ModalScreen[None]):
         page.focus()
 
 
-class JumpScreen(ModalScreen[str | None]):
+class Dialog(ModalScreen[T]):
+    """A title, some lines, and the box that a person types or chooses in, if there is one."""
+
+    def __init__(self, title: str | Text, lines: Sequence[Text], *box: Widget) -> None:
+        super().__init__()
+        self._title, self._lines, self._box = title, lines, box
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="confirm"):
+            yield Lines(id="confirm-lines", classes="framed")
+            yield from self._box
+
+    def on_mount(self) -> None:
+        lines = self.query_one(Lines)
+        lines.set_titles(self._title)
+        lines.show(self._lines)
+        for box in self._box:
+            box.focus()
+
+
+class JumpScreen(Dialog[str | None]):
     """A dialog for one line, such as a moment. ``value`` stands in it at first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "close", show=False)]
 
     def __init__(self, title: str, what: str, value: str = "") -> None:
-        super().__init__()
-        self._title, self._what, self._value = title, what, value
-
-    def compose(self) -> ComposeResult:
-        with Vertical(id="confirm"):
-            yield Lines(id="confirm-lines", classes="framed")
-            yield Input(self._value, id="moment", placeholder="14:00  2h30m  start  end", compact=True)
-
-    def on_mount(self) -> None:
-        lines = self.query_one(Lines)
-        lines.set_titles(self._title)
-        lines.show(
-            [line((self._what, MUTED)), line(("enter", Tone.PRIMARY), (" goes on    ", MUTED), ("esc", Tone.PRIMARY))]
-        )
-        self.query_one(Input).focus()
+        keys = line(("enter", Tone.PRIMARY), (" goes on    ", MUTED), ("esc", Tone.PRIMARY))
+        box = Input(value, id="moment", placeholder="14:00  2h30m  start  end", compact=True)
+        super().__init__(title, [line((what, MUTED)), keys], box)
 
     def on_input_submitted(self, message: Input.Submitted) -> None:
         self.dismiss(message.value)
 
 
-class ColumnsScreen(ModalScreen[list[str] | None]):
+class ColumnsScreen(Dialog[list[str] | None]):
     """A dialog for the columns of a list; its result are the names that are not chosen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,C", "close", "close", show=False)]
 
     def __init__(self, names: Sequence[str], hidden: Collection[str]) -> None:
-        super().__init__()
-        self._names, self._hidden = names, hidden
-
-    def compose(self) -> ComposeResult:
-        with Vertical(id="confirm"):
-            yield Lines(id="confirm-lines", classes="framed")
-            yield SelectionList[str](
-                *(Selection(name, name, name not in self._hidden) for name in self._names), id="columns", compact=True
-            )
-
-    def on_mount(self) -> None:
-        lines = self.query_one(Lines)
-        lines.set_titles("Columns")
-        lines.show([line(("space", Tone.PRIMARY), (" chooses    ", MUTED), ("esc", Tone.PRIMARY), (" closes", MUTED))])
-        self.query_one(SelectionList).focus()
+        keys = line(("space", Tone.PRIMARY), (" chooses    ", MUTED), ("esc", Tone.PRIMARY), (" closes", MUTED))
+        chosen = (Selection(name, name, name not in hidden) for name in names)
+        self._names, self._columns = names, SelectionList[str](*chosen, id="columns", compact=True)
+        super().__init__("Columns", [keys], self._columns)
 
     def action_close(self) -> None:
-        chosen = self.query_one(SelectionList).selected
+        chosen = self._columns.selected
         self.dismiss([name for name in self._names if name not in chosen] if chosen else [])
 
 
-class ConfirmScreen(ModalScreen[bool]):
+class ConfirmScreen(Dialog[bool]):
     """A dialog before an action that cannot be undone; its result is the person's decision."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -329,16 +329,5 @@ class ConfirmScreen(ModalScreen[bool]):
     ]
 
     def __init__(self, title: str, what: Sequence[Text]) -> None:
-        super().__init__()
-        self._title = title
-        self._what = what
-
-    def compose(self) -> ComposeResult:
-        with Vertical(id="confirm"):
-            yield Lines(id="confirm-lines", classes="framed")
-
-    def on_mount(self) -> None:
-        lines = self.query_one(Lines)
-        lines.set_titles(line((self._title, Tone.WARN)))
         keys = line(("y", Tone.PRIMARY), (" yes    ", MUTED), ("n", Tone.PRIMARY), (" no", MUTED))
-        lines.show([*self._what, BLANK, keys])
+        super().__init__(line((title, Tone.WARN)), [*what, BLANK, keys])

@@ -78,14 +78,6 @@ class NeutralisedWidget(Widget):
         palette = self.look.palette
         return Strip(shown.render(palette.cursor if cursor else palette.ground), width)
 
-    def selectable(self, text: Text, x: int, y: int, width: int) -> Strip:
-        """The line as a strip whose text can be selected with the mouse; ``x`` and ``y`` are its place in the text."""
-        span = self.text_selection.get_span(y) if self.text_selection is not None else None
-        if span is not None:
-            text = text.copy()
-            text.stylize("reverse", span[0], len(text) if span[1] == -1 else span[1])
-        return self.strip(text, width).apply_offsets(x, y)
-
     def set_titles(self, title: str | Text, below: str = "") -> None:
         upper = line((title, STRONG)) if isinstance(title, str) else title
         if (upper, below) != self._titles:
@@ -100,10 +92,31 @@ class NeutralisedWidget(Widget):
         return Content(shown.plain, [Span(start, end, str(style)) for start, end, style in shown.spans])
 
 
-class Lines(NeutralisedWidget):
-    """A few lines that do not scroll. A click on them runs the action ``runs`` of the table, if it is set."""
+class TextWidget(NeutralisedWidget):
+    """A widget whose lines can be selected with the mouse."""
 
     lines: Sequence[Text] = ()
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return len(self.lines)
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        return selection.extract("\n".join(self.harmless(one).plain for one in self.lines)), "\n"
+
+    def render_line(self, y: int) -> Strip:
+        """The line as a strip; selected text is reversed."""
+        at, width = y + self.scroll_offset.y, self.inner_width
+        text = self.lines[at] if at < len(self.lines) else BLANK
+        span = self.text_selection.get_span(at) if self.text_selection is not None else None
+        if span is not None:
+            text = text.copy()
+            text.stylize("reverse", span[0], len(text) if span[1] == -1 else span[1])
+        return self.strip(text, width).apply_offsets(0, at)
+
+
+class Lines(TextWidget):
+    """A few lines that do not scroll. A click on them runs the action ``runs`` of the table, if it is set."""
+
     runs = ""
 
     async def on_click(self) -> None:
@@ -120,24 +133,14 @@ class Lines(NeutralisedWidget):
     def on_resize(self) -> None:
         self.look.draw_soon()  # its lines were made for another width
 
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return len(self.lines)
 
-    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        return selection.extract("\n".join(self.harmless(one).plain for one in self.lines)), "\n"
-
-    def render_line(self, y: int) -> Strip:
-        return self.selectable(self.lines[y] if y < len(self.lines) else BLANK, 0, y, self.inner_width)
-
-
-class Page(ScrollView, NeutralisedWidget, can_focus=True):
+class Page(TextWidget, ScrollView, can_focus=True):
     """Lines that scroll; with ``follow`` the end stays visible until a person scrolls away."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*list_bindings()]
 
     def __init__(self, *, id: str | None = None, follow: bool = False) -> None:
         super().__init__(id=id, classes="framed")
-        self.lines: Sequence[Text] = ()
         self.follow = follow
         self._about: tuple[int, object] = 0, None
         self._make: Callable[[int], Sequence[Text]] = lambda width: ()
@@ -153,19 +156,9 @@ class Page(ScrollView, NeutralisedWidget, can_focus=True):
         if self.follow:
             self.scroll_to(y=len(self.lines), animate=False, force=True)
 
-    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        return selection.extract("\n".join(self.harmless(one).plain for one in self.lines)), "\n"
-
     @property
     def allow_select(self) -> bool:  # Textual 6 takes what scrolls for a container, of which it selects nothing
         return self.ALLOW_SELECT
-
-    def render_line(self, y: int) -> Strip:
-        at = y + self.scroll_offset.y
-        return self.selectable(self.lines[at] if at < len(self.lines) else BLANK, 0, at, self.inner_width)
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return len(self.lines)
 
     def on_resize(self) -> None:
         self.show(self._about[1], self._make)
