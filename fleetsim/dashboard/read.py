@@ -7,12 +7,10 @@ type, bounds the size and neutralises text, and gives a default instead of raisi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
 
-from fleetsim.events.wire import from_iso
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.text import one_line
 
@@ -26,26 +24,6 @@ def text(payload: Mapping[str, Any], key: str, limit: int = 200) -> str:
     """The value as one safe line of at most ``limit`` characters; empty if it is not text."""
     value = payload.get(key)
     return one_line(value, limit) if isinstance(value, str) and value else ""
-
-
-def count(payload: Mapping[str, Any], key: str) -> int | None:
-    """The value if it is a whole number of sane size, or None."""
-    value = payload.get(key)
-    return value if type(value) is int and abs(value) < 1e15 else None
-
-
-def moment(payload: Mapping[str, Any], key: str) -> datetime | None:
-    """The value as an aware date in UTC, from a date or its ISO 8601 text, or None."""
-    return from_iso(payload.get(key))
-
-
-def names(payload: Mapping[str, Any], key: str, limit: int = 100) -> tuple[str, ...]:
-    """A list of names: texts, or objects that have an ``id`` or a ``name``."""
-    value = payload.get(key)
-    if not isinstance(value, list | tuple):
-        return ()
-    items = (item.get("id") or item.get("name") if isinstance(item, Mapping) else item for item in value[:NAMES_MAX])
-    return tuple(one_line(item, limit) for item in items if isinstance(item, str) and item)
 
 
 def lines(values: Sequence[str], limit: int = 100) -> tuple[str, ...]:

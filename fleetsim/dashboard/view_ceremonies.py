@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-import msgspec
+from msgspec import Struct, ValidationError, convert, field
+from msgspec.structs import replace as with_members
 
+from fleetsim.api.answer import camel
 from fleetsim.api.answers import RunFacts
 from fleetsim.dashboard import read
 from fleetsim.events.fleet import CeremoniesLoaded, CeremonyCompleted, CeremonyFired, CeremonyMissed, CeremonySkipped
+from fleetsim.events.wire import from_iso
 from fleetsim.model.text import one_line
 
 RUNS_MAX = 60
@@ -35,29 +38,36 @@ class RunRow:
     children: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CeremonyView:
-    """A ceremony. ``runs`` has the newest first; ``error`` is the reason why its file is rejected, ``warnings`` names
-    the targets that no agent serves.
+class CeremonyView(Struct, frozen=True, kw_only=True, rename=camel):
+    """A ceremony by the members of ``CeremonyFacts``, and its runs, the newest first.
+
+    ``error`` is the reason why its file is rejected, ``warnings`` names the targets that no agent serves.
     """
 
-    ceremony_id: str
-    name: str
-    schedule: str
-    zone: str
-    skill: str
-    targets: tuple[str, ...]
-    enabled: bool
-    next_at: datetime | None
-    description: str
-    path: str
-    timeout_ms: int | None
-    notify_channel: str
-    error: str
-    warnings: tuple[str, ...]
-    runs: tuple[RunRow, ...]
-    ok: int
-    failed: int
+    ceremony_id: str = field(name="id")
+    name: str = ""
+    cron: str | None = field(default=None, name="schedule")
+    at: str | None = None
+    zone: str = field(default="UTC", name="timezone")
+    skill: str = ""
+    targets: tuple[str, ...] = ()
+    enabled: bool = True
+    next_at: datetime | None = field(default=None, name="nextFireAt")
+    description: str = ""
+    path: str = ""
+    timeout_ms: int | None = None
+    notify_channel: str = ""
+    error: str = ""
+    warnings: tuple[str, ...] = ()
+    last_run: Any = None
+    runs: tuple[RunRow, ...] = ()
+    ok: int = 0
+    failed: int = 0
+
+    @property
+    def schedule(self) -> str:
+        """Its cron expression, or the moment of a single run."""
+        return self.cron or self.at or ""
 
     @property
     def running(self) -> RunRow | None:
@@ -73,7 +83,7 @@ class _Ceremony:
     __slots__ = ("facts", "failed", "ok", "runs")
 
     def __init__(self) -> None:
-        self.facts: Mapping[str, Any] = {}
+        self.facts = CeremonyView(ceremony_id="")
         self.runs: deque[RunRow] = deque(maxlen=RUNS_MAX)
         self.ok = self.failed = 0
 
@@ -98,11 +108,10 @@ class CeremonyFold:
     def loaded(self, event: CeremoniesLoaded) -> None:
         """Replace the list of ceremonies; the runs of those that stay remain."""
         self.loaded_at, self._rows = event.at, None
-        listed = {}
-        for facts in event.ceremonies[: read.NAMES_MAX]:
-            key = facts.get("id") or facts.get("ceremonyId")
-            if isinstance(key, str) and key:
-                listed[key] = facts
+        listed: dict[str, CeremonyView] = {}
+        for members in event.ceremonies[: read.NAMES_MAX]:
+            with suppress(ValidationError):  # of a recording
+                listed[members["id"]] = read.harmless(convert(members, CeremonyView))
         for key in [key for key in self._all if key not in listed]:
             del self._all[key]
         for key, facts in listed.items():
@@ -116,10 +125,9 @@ class CeremonyFold:
     @staticmethod
     def _recall(ceremony: _Ceremony) -> None:
         """The last run before this screen opened, from the list."""
-        last = ceremony.facts.get("lastRun")
-        if not ceremony.runs and last is not None:
-            with suppress(msgspec.ValidationError):  # a recording of an earlier version
-                ceremony.runs.append(_run(msgspec.convert(last, RunFacts)))
+        if not ceremony.runs and ceremony.facts.last_run is not None:
+            with suppress(ValidationError):  # a recording of an earlier version
+                ceremony.runs.append(_run(convert(ceremony.facts.last_run, RunFacts)))
 
     def take_runs(self, runs: Sequence[RunFacts]) -> None:
         """Set the runs to those of the hub, newest first; the ceremonies are listed after it."""
@@ -140,8 +148,7 @@ class CeremonyFold:
 
     def warnings(self) -> dict[str, tuple[str, ...]]:
         """Problems with targets by ceremony."""
-        listed = {key: read.names(ceremony.facts, "warnings", 300) for key, ceremony in self._all.items()}
-        return {key: warnings for key, warnings in listed.items() if warnings}
+        return {key: ceremony.facts.warnings for key, ceremony in self._all.items() if ceremony.facts.warnings}
 
     def fired(self, event: CeremonyFired) -> None:
         ceremony = self._of(event.ceremony_id)
@@ -204,15 +211,19 @@ class CeremonyFold:
     @staticmethod
     def _next(ceremony: _Ceremony, event: CeremonyFired | CeremonySkipped | CeremonyMissed) -> None:
         if event.next_fire_at:
-            ceremony.facts = {**ceremony.facts, "nextFireAt": event.next_fire_at}
+            ceremony.facts = with_members(ceremony.facts, next_at=event.next_fire_at)
 
     def rows(self) -> tuple[CeremonyView, ...]:
         """All ceremonies: by next slot, then the paused, then the rejected ones."""
         if self._rows is None:
-            rows = [_row(key, ceremony) for key, ceremony in self._all.items()]
+            rows = []
+            for key, one in self._all.items():
+                about: dict[str, Any] = {"runs": tuple(one.runs), "ok": one.ok, "failed": one.failed}
+                next_at = from_iso(one.facts.next_at)
+                rows.append(with_members(one.facts, ceremony_id=key, next_at=next_at, **about))
             for at, (path, error) in enumerate(self._errors):
                 name = path.rsplit("/", 1)[-1] or error.split(":", 1)[0]
-                rows.append(_row(f"error-{at}", _Ceremony(), name=name, path=path, error=error))
+                rows.append(CeremonyView(ceremony_id=f"error-{at}", name=name, path=path, error=error))
             self._rows = tuple(sorted(rows, key=_soonest_first))
         return self._rows
 
@@ -234,27 +245,3 @@ def _run(facts: RunFacts) -> RunRow:
 def _soonest_first(row: CeremonyView) -> tuple[int, float, str]:
     group = 2 if row.error else 0 if row.enabled else 1
     return group, row.next_at.timestamp() if row.next_at else 1e18, row.ceremony_id
-
-
-def _row(key: str, ceremony: _Ceremony, name: str = "", path: str = "", error: str = "") -> CeremonyView:
-    facts = ceremony.facts
-    targets = read.names(facts, "targets")
-    return CeremonyView(
-        ceremony_id=key,
-        name=name or read.text(facts, "name"),
-        schedule=read.text(facts, "schedule", 100) or read.text(facts, "at", 40),
-        zone=read.text(facts, "timezone", 60) or "UTC",
-        skill=read.text(facts, "skill", 100),
-        targets=targets,
-        enabled=facts.get("enabled") is not False,
-        next_at=read.moment(facts, "nextFireAt") or read.moment(facts, "nextAt"),
-        description=read.text(facts, "description", 300),
-        path=path or read.text(facts, "path", 300),
-        timeout_ms=read.count(facts, "timeoutMs"),
-        notify_channel=read.text(facts, "notifyChannel", 100),
-        error=error or read.text(facts, "error", 300),
-        warnings=read.names(facts, "warnings", 300),
-        runs=tuple(ceremony.runs),
-        ok=ceremony.ok,
-        failed=ceremony.failed,
-    )
