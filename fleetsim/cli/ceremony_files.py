@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from fleetsim.api.answer import HubAnswer
@@ -31,6 +31,8 @@ from fleetsim.runtime.real import SystemClock
 from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, load
 
 T = TypeVar("T")
+CeremonySource: TypeAlias = "HubSource | FolderSource"
+"""Ceremonies that a verb reads and changes."""
 
 
 class CeremonyRows(HubAnswer, frozen=True, kw_only=True):
@@ -38,20 +40,6 @@ class CeremonyRows(HubAnswer, frozen=True, kw_only=True):
 
     ceremonies: list[CeremonyFacts]
     errors: list[FileProblem]
-
-
-class CeremonySource(Protocol):
-    """Ceremonies of the running hub or a folder, as rows of ``GET /api/ceremonies``, for verbs to read and change."""
-
-    async def listing(self) -> CeremonyRows:
-        """Every ceremony (``ceremonies``), and every file that is wrong (``errors``)."""
-
-    async def dry_run(self, ceremony_id: str) -> DryRun:
-        """The requests that firing it would send."""
-
-    async def create(self, keys: Mapping[str, Any]) -> CeremonyFacts: ...
-    async def update(self, ceremony_id: str, changes: Mapping[str, Any]) -> CeremonyFacts: ...
-    async def delete(self, ceremony_id: str) -> None: ...
 
 
 def with_ceremonies(
@@ -70,14 +58,16 @@ async def among_ceremonies(
     """As ``with_ceremonies``, inside an event loop."""
     if folder is None and find_hub(common):
         async with connect(common) as hub:
-            return await work(_HubSource(hub))
-    result = await work(_FolderSource(common, folder))
+            return await work(HubSource(hub))
+    result = await work(FolderSource(common, folder))
     if reads:
         common.note("no hub is running: read from the files")
     return result
 
 
-class _HubSource:
+class HubSource:
+    """The ceremonies of the running hub, as rows of ``GET /api/ceremonies``."""
+
     def __init__(self, hub: HubClient) -> None:
         self._hub = hub
         self.dry_run = hub.dry_run
@@ -94,8 +84,8 @@ class _HubSource:
         return await self._hub.read(CeremonyFacts, path, changes)
 
 
-class _FolderSource:
-    """The files of ``folder``, by default the one beside agents.yaml."""
+class FolderSource:
+    """The same of the files of ``folder``, by default the one beside agents.yaml."""
 
     def __init__(self, common: CommonOptions, folder: Path | None) -> None:
         self._common = common
@@ -124,7 +114,7 @@ class _FolderSource:
         return CeremonyRows(ceremonies=[ceremony_facts(row) for row in rows], errors=list(loaded.problems))
 
     async def dry_run(self, ceremony_id: str) -> DryRun:
-        """Agents are those that agents.yaml says offer the skill."""
+        """The requests that firing it would send, to the agents that agents.yaml says offer the skill."""
         ceremony = (await store(self._common, None)).get(ceremony_id).ceremony
         fleet = await self._fleet()
         offers = {agent.name: agent.skill_names for agent in fleet.agents if agent.enabled or agent.disabled_why}
