@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import pty
-import select
 import signal
-import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
 
 import pytest
 import pytest_asyncio
@@ -24,6 +20,7 @@ from fleetsim.model.errors import FleetsimError, UnknownTarget
 from fleetsim.model.limits import TEXT_CHARS_MAX
 from tests.cli.world import Shell
 from tests.hub.local_hub import LocalHub, ready_hub, worker
+from tests.terminal import Terminal, on_a_terminal
 
 LEFT_S = 5.0
 """Seconds within which a process ends after Ctrl-C, on a busy machine."""
@@ -113,56 +110,15 @@ async def agent() -> AsyncIterator[str]:
         yield url
 
 
-class Terminal:
-    """A process on a terminal of its own; ``text`` is its output so far."""
-
-    def __init__(self, process: subprocess.Popen[bytes], screen: int) -> None:
-        self.process = process
-        self.text = ""
-        self._screen = screen
-
-    def until(self, wanted: str, seconds: float = 30.0) -> None:
-        ends = time.monotonic() + seconds
-        while wanted not in self.text:
-            left = ends - time.monotonic()
-            assert left > 0, f"{wanted!r} did not come:\n{self.text}"
-            if select.select([self._screen], [], [], left)[0]:
-                try:
-                    piece = os.read(self._screen, 65536)
-                except OSError:  # the other side is closed
-                    piece = b""
-                assert piece, f"it ended before {wanted!r}:\n{self.text}"
-                self.text += piece.decode(errors="replace")
-
-    def type(self, text: str) -> None:
-        os.write(self._screen, text.encode())
-
-    def left(self) -> float:
-        """Seconds until the process has ended."""
-        began = time.monotonic()
-        self.process.wait(timeout=30)
-        return time.monotonic() - began
+def terminal(shell: Shell, *args: str) -> AbstractContextManager[Terminal]:
+    return on_a_terminal(shell.command(*args), shell.home, shell.environment())
 
 
-@contextmanager
-def terminal(shell: Shell, *args: str) -> Iterator[Terminal]:
-    screen, side = pty.openpty()
-    process = subprocess.Popen(
-        shell.command(*args),
-        cwd=shell.home,
-        env=shell.environment(),
-        stdin=side,
-        stdout=side,
-        stderr=side,
-        start_new_session=True,
-    )
-    os.close(side)
-    try:
-        yield Terminal(process, screen)
-    finally:
-        process.kill()
-        process.wait()
-        os.close(screen)
+def left(terminal: Terminal) -> float:
+    """Seconds until the process has ended."""
+    began = time.monotonic()
+    terminal.process.wait(timeout=30)
+    return time.monotonic() - began
 
 
 def fleet_yaml(url: str) -> str:
@@ -178,7 +134,7 @@ async def test_ctrl_c_leaves_a_conversation_at_once_and_prints_how_to_continue(s
             seen.until("hello\r\n> ")
             seen.process.send_signal(signal.SIGINT)
             seen.until("--context-id")
-            assert seen.left() < LEFT_S, "nobody presses Enter first"
+            assert left(seen) < LEFT_S, "nobody presses Enter first"
             assert seen.process.returncode == 130
 
     await asyncio.to_thread(story)
@@ -195,7 +151,7 @@ async def test_ctrl_c_during_a_turn_leaves_the_work_to_the_hub_and_prints_that(s
             seen.until("is at work on")
             seen.process.send_signal(signal.SIGINT)
             seen.until("the work goes on: fleetsim task get ")
-            assert seen.left() < LEFT_S
+            assert left(seen) < LEFT_S
             assert seen.process.returncode == 130
             return seen.text
 

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import contextlib
-import fcntl
 import json
-import os
-import pty
 import re
-import struct
 import subprocess
-import termios
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +20,7 @@ from fleetsim.model.errors import ConfigError, FleetsimError, InternalError
 from fleetsim.model.text import indented, neutralise
 from tests.cli.world import Shell, answering
 from tests.house.tree import TOP, parsed, shown, sources
+from tests.terminal import on_a_terminal
 
 EVIL = (
     "evil\nFORGED\r\nFORGED\rFORGED\x0bFORGED\x85FORGED\u2028FORGED"
@@ -165,18 +160,9 @@ async def test_an_agent_behind_the_hub_forges_no_line(tmp_path: Path) -> None:
 
 def on_terminal(shell: Shell, *args: str) -> str:
     """The whole output of a verb on a terminal of 60 columns, as the rows that a person sees."""
-    mine, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 60, 0, 0))
-    with subprocess.Popen(
-        shell.command(*args), cwd=shell.home, env=shell.environment(), stdin=theirs, stdout=theirs, stderr=theirs
-    ):
-        os.close(theirs)
-        seen = b""
-        with contextlib.suppress(OSError):  # the end of a terminal on Linux
-            while chunk := os.read(mine, 65_536):
-                seen += chunk
-    os.close(mine)
-    lines = re.sub(r"\r\x1b\[K|\r(?=\n)", "", seen.decode()).split("\n")
+    with on_a_terminal(shell.command(*args), shell.home, shell.environment(), columns=60) as terminal:
+        terminal.ended()
+    lines = re.sub(r"\r\x1b\[K|\r(?=\n)", "", terminal.text).split("\n")
     return "\n".join(line[at : at + 60] for line in lines for at in range(0, max(1, len(line)), 60))
 
 

@@ -2,64 +2,32 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
-import re
-import select
 import signal
 import socket
-import struct
-import sys
-import termios
-import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from tests.cli.world import Shell
+from tests.terminal import Terminal, on_a_terminal
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 RESTORED = "\x1b[?1049l"
 
 
-class Terminal:
-    """``fleetsim`` as the leader of a session on a terminal of its own."""
+def on(shell: Shell, *words: str) -> AbstractContextManager[Terminal]:
+    return on_a_terminal(shell.command(*words), shell.home, {**shell.environment(), "TERM": "xterm-256color"})
 
-    def __init__(self, shell: Shell, *words: str) -> None:
-        self.pid, self.fd = pty.fork()
-        if not self.pid:
-            os.chdir(shell.home)
-            os.execve(sys.executable, shell.command(*words), {**shell.environment(), "TERM": "xterm-256color"})
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
-        self.text = ""
 
-    def until(self, words: str) -> None:
-        limit = time.monotonic() + 60
-        while words not in re.sub(r"\x1b\[[0-9;?<>=]*[a-zA-Z]", "", self.text):
-            assert time.monotonic() < limit, self.text[-3_000:]
-            if select.select([self.fd], [], [], 0.2)[0]:
-                self.text += os.read(self.fd, 65_536).decode("utf-8", "replace")
-
-    def ended(self) -> int:
-        """The exit status, and the rest of the text."""
-        if self.fd >= 0:
-            try:
-                while piece := os.read(self.fd, 65_536):
-                    self.text += piece.decode("utf-8", "replace")
-            except OSError:  # its other side is closed
-                os.close(self.fd)
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-
-    def end(self, how: str) -> int:
-        if how == "close":
-            os.close(self.fd)
-            self.fd = -1
-        elif how.startswith("SIG"):
-            os.kill(self.pid, getattr(signal, how))
-        else:
-            os.write(self.fd, how.encode())
-        return self.ended()
+def end(terminal: Terminal, how: str) -> int:
+    if how == "close":
+        terminal.close()
+    elif how.startswith("SIG"):
+        terminal.process.send_signal(getattr(signal, how))
+    else:
+        terminal.type(how)
+    return terminal.ended()
 
 
 @pytest.fixture
@@ -71,10 +39,10 @@ def shell(tmp_path: Path) -> Shell:
 
 @pytest.mark.parametrize("how", ["q", "SIGTERM", "SIGHUP", "close"])
 def test_up_restores_the_terminal_and_stops_the_hub_in_order(shell: Shell, how: str) -> None:
-    terminal = Terminal(shell, "up", "--port", "0")
-    terminal.until("LIVE")
-    assert (shell.home / "state" / "hub.json").exists()
-    assert terminal.end(how) == 0
+    with on(shell, "up", "--port", "0") as terminal:
+        terminal.until("LIVE")
+        assert (shell.home / "state" / "hub.json").exists()
+        assert end(terminal, how) == 0
     assert not (shell.home / "state" / "hub.json").exists()
     assert how == "close" or "hub has stopped" in terminal.text.partition(RESTORED)[2]
 
@@ -82,9 +50,9 @@ def test_up_restores_the_terminal_and_stops_the_hub_in_order(shell: Shell, how: 
 def test_an_attached_dashboard_ends_by_a_signal_and_a_headless_hub_by_a_closed_window(shell: Shell) -> None:
     with shell.up() as hub:
         for how in ("SIGTERM", "SIGHUP", "close", "q"):
-            terminal = Terminal(shell, "dashboard")
-            terminal.until("LIVE")
-            assert terminal.end(how) == 0
+            with on(shell, "dashboard") as terminal:
+                terminal.until("LIVE")
+                assert end(terminal, how) == 0
             assert how == "close" or RESTORED in terminal.text
         hub.send_signal(signal.SIGHUP)
         assert hub.wait(timeout=30) == 0
@@ -92,12 +60,12 @@ def test_an_attached_dashboard_ends_by_a_signal_and_a_headless_hub_by_a_closed_w
 
 
 def test_letters_behind_a_slash_in_one_read_do_not_quit(shell: Shell) -> None:
-    terminal = Terminal(shell, "up", "--port", "0")
-    terminal.until("LIVE")
-    os.write(terminal.fd, b"/quinn")
-    terminal.until("filter quinn")
-    os.write(terminal.fd, b"\r")
-    assert terminal.end("q") == 0
+    with on(shell, "up", "--port", "0") as terminal:
+        terminal.until("LIVE")
+        terminal.type("/quinn")
+        terminal.until("filter quinn")
+        terminal.type("\r")
+        assert end(terminal, "q") == 0
 
 
 @pytest.mark.parametrize("words", [("up", "--headless"), ("agent",)], ids=lambda words: words[0])

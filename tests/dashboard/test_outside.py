@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
-import re
-import struct
 import sys
-import termios
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from select import select
 
 import pytest
+
+from tests.terminal import Terminal, on_a_terminal
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
@@ -38,48 +32,21 @@ read line || read line
 """
 
 
-class Terminal:
-    def __init__(self, home: Path) -> None:
-        self.program = home / "program.sh"
-        self.program.write_text(PROGRAM)
-        self.program.chmod(0o755)
-        env = {**os.environ, "TERM": "xterm-256color", "QUINN_API_KEY": "secret-of-quinn"}
-        env |= {"EDITOR": str(self.program), "PAGER": str(self.program)}
-        env.pop("VISUAL", None)
-        self.pid, self.fd = pty.fork()
-        if not self.pid:
-            os.execve(sys.executable, [sys.executable, "-c", APP], env)
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 36, 120, 0, 0))
-        self.text = ""
-
-    def until(self, words: str) -> None:
-        """Wait until the terminal shows the words after what it showed before."""
-        limit = time.monotonic() + 60
-        while words not in re.sub(r"\x1b\[[0-9;?<>=]*[a-zA-Z]", "", self.text):
-            assert time.monotonic() < limit, self.text[-3_000:]
-            if select([self.fd], [], [], 0.2)[0]:
-                self.text += os.read(self.fd, 65_536).decode("utf-8", "replace")
-        self.text = ""
-
-    def type(self, keys: str) -> None:
-        os.write(self.fd, keys.encode())
-
-    @property
-    def log(self) -> str:
-        return Path(f"{self.program}.log").read_text()
-
-
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    terminal = Terminal(tmp_path)
-    yield terminal
-    with suppress(ProcessLookupError):
-        os.kill(terminal.pid, 9)
-    os.waitpid(terminal.pid, 0)
-    os.close(terminal.fd)
+    program = tmp_path / "program.sh"
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    env = {**os.environ, "TERM": "xterm-256color", "QUINN_API_KEY": "secret-of-quinn"}
+    env |= {"EDITOR": str(program), "PAGER": str(program)}
+    env.pop("VISUAL", None)
+    with on_a_terminal([sys.executable, "-c", APP], Path.cwd(), env) as terminal:
+        yield terminal
 
 
-def test_an_answer_is_written_in_the_editor_and_its_ctrl_c_does_not_end_the_dashboard(terminal: Terminal) -> None:
+def test_an_answer_is_written_in_the_editor_and_its_ctrl_c_does_not_end_the_dashboard(
+    terminal: Terminal, tmp_path: Path
+) -> None:
     terminal.until("quit")
     terminal.type("3r")
     terminal.until("Your answer")
@@ -94,7 +61,7 @@ def test_an_answer_is_written_in_the_editor_and_its_ctrl_c_does_not_end_the_dash
     terminal.until("the agent took it")
     terminal.type("q")
     terminal.until("'written outside')]")
-    assert "secret-of-quinn" not in terminal.log
+    assert "secret-of-quinn" not in (tmp_path / "program.sh.log").read_text()
 
 
 def test_the_pager_shows_the_texts_of_the_screen_and_gives_the_terminal_back(terminal: Terminal) -> None:
