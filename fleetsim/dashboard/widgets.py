@@ -134,10 +134,11 @@ class Lines(TextWidget):
         self.look.draw_soon()  # its lines were made for another width
 
 
-class Page(TextWidget, ScrollView, can_focus=True):
+class Page(ScrollView, TextWidget, can_focus=True):
     """Lines that scroll; with ``follow`` the end stays visible until a person scrolls away."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*list_bindings()]
+    get_content_height = TextWidget.get_content_height
 
     def __init__(self, *, id: str | None = None, follow: bool = False) -> None:
         super().__init__(id=id, classes="framed")

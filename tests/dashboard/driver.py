@@ -19,6 +19,7 @@ from fleetsim.dashboard.controls import Controls, TypedRequest, WholeText
 from fleetsim.dashboard.screens.pane import Pane
 from fleetsim.dashboard.settings import Settings
 from fleetsim.dashboard.view import View, ViewBuilder
+from fleetsim.dashboard.view_tasks import TaskDetail
 from fleetsim.dashboard.widgets import Grid, Lines
 from fleetsim.events.request import Event
 from fleetsim.model.errors import UnknownTarget
@@ -31,6 +32,15 @@ FILES = (
 )
 """The parts of every answer."""
 EVENTS = tuple(an_hour(minutes=20))
+
+
+def detail(j: Journal, about: Mapping[str, Any]) -> TaskDetail:
+    """The detail of a task of the journal."""
+    builder = ViewBuilder()
+    builder.fold_all(j.events)
+    found = builder.detail(about["correlation_id"])
+    assert found is not None
+    return found
 
 
 def fold_view(recording: Iterable[Event], now: datetime) -> View:

@@ -11,21 +11,12 @@ from fleetsim.dashboard import outside
 from fleetsim.dashboard.markdown import MARKDOWN_CHARS_MAX, markdown
 from fleetsim.dashboard.parts_tree import CHILDREN_MAX, PartsTree
 from fleetsim.dashboard.screens.tasks import live, story
-from fleetsim.dashboard.view import ViewBuilder
-from fleetsim.dashboard.view_tasks import TURNS_MAX, TaskDetail
+from fleetsim.dashboard.view_tasks import TURNS_MAX
 from fleetsim.dashboard.widgets import Page
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.parts import ListedPart
-from tests.dashboard.driver import answered, showing
+from tests.dashboard.driver import answered, detail, showing
 from tests.dashboard.journal import HOSTILE, NOW, Journal
-
-
-def detail(j: Journal, correlation_id: str) -> TaskDetail:
-    builder = ViewBuilder()
-    builder.fold_all(j.events)
-    seen = builder.detail(correlation_id)
-    assert seen is not None
-    return seen
 
 
 def shown(text: str, width: int = 60) -> str:
@@ -42,7 +33,7 @@ def test_a_timeline_has_each_state_once_and_keeps_news() -> None:
     j.status(about, "", "completed")
     j.update(about, "completed", "done")
     j.end(about, text="done")
-    steps = detail(j, about["correlation_id"]).steps
+    steps = detail(j, about).steps
     assert [step.state for step in steps if step.state] == ["submitted", "working", "working", "completed"]
     assert [step.what for step in steps][-3:] == ["reading", "writing", ""], "the answer stands beside it"
 
@@ -52,7 +43,7 @@ def test_ids_and_long_values_are_whole_at_any_width() -> None:
     about = j.request("quinn", "echo")
     j.bind(about)
     j.update(about, "working", "a long update " * 12)
-    seen = detail(j, about["correlation_id"])
+    seen = detail(j, about)
     for width in (36, 44, 90):
         lines = story(seen, NOW, width)
         assert max(row.cell_len for row in lines) <= width
@@ -75,7 +66,7 @@ def test_a_conversation_has_every_turn_with_its_author() -> None:
     told = {"questionId": question, "decision": "answer", "decidedBy": "ada"}
     j.say(f"hitl.response.{second['correlation_id']}", **second, **told, answer="five")
     j.end(second, text="six")
-    seen = detail(j, second["correlation_id"])
+    seen = detail(j, second)
     assert [(turn.agent, turn.text) for turn in seen.turns] == [
         ("", "one"),
         ("quinn", "two"),
@@ -87,7 +78,7 @@ def test_a_conversation_has_every_turn_with_its_author() -> None:
     assert [row for row in lines if row.startswith("│ ")] == [
         f"│ {w}" for w in ["one", "two", "three", "four?", "five", "six"]
     ]
-    assert not [turn for turn in detail(j, first["correlation_id"]).turns if turn.text == "three"]
+    assert not [turn for turn in detail(j, first).turns if turn.text == "three"]
 
 
 def test_a_conversation_is_bounded() -> None:
@@ -96,7 +87,7 @@ def test_a_conversation_is_bounded() -> None:
     j.bind(about)
     for at in range(3 * TURNS_MAX):
         j.ask(about, f"question {at}?")
-    assert len(detail(j, about["correlation_id"]).turns) == TURNS_MAX
+    assert len(detail(j, about).turns) == TURNS_MAX
 
 
 def test_markdown_is_drawn_and_its_links_show_their_target_and_are_inert() -> None:

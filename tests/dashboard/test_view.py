@@ -19,7 +19,7 @@ from fleetsim.api.health import HealthWord
 from fleetsim.api.state import HubState
 from fleetsim.dashboard.screens.fleet import needs
 from fleetsim.dashboard.view import EVENTS_MAX, View, ViewBuilder
-from fleetsim.dashboard.view_tasks import LIVE_CHARS_MAX, TASKS_MAX, TaskDetail
+from fleetsim.dashboard.view_tasks import LIVE_CHARS_MAX, TASKS_MAX
 from fleetsim.events.fleet import StateRead
 from fleetsim.events.request import Event, Level, OutcomeDecided
 from fleetsim.events.wire import event_classes
@@ -28,7 +28,7 @@ from fleetsim.hub.rows import outcome_row
 from fleetsim.hub.schemas import payload_model
 from fleetsim.model.extensions import Usage
 from fleetsim.recording.events import AgentHealthSample, HealthLooked
-from tests.dashboard.driver import fold_view
+from tests.dashboard.driver import detail, fold_view
 from tests.dashboard.journal import NOW, Journal, an_hour, flood
 from tests.recorded import recorded
 from tests.scale import scaled
@@ -40,14 +40,6 @@ def journal() -> Journal:
 
 def view(j: Journal) -> View:
     return fold_view(j.events, j.at)
-
-
-def detail(j: Journal, about: dict[str, str]) -> TaskDetail:
-    builder = ViewBuilder()
-    builder.fold_all(j.events)
-    found = builder.detail(about["correlation_id"])
-    assert found is not None
-    return found
 
 
 def runs(j: Journal, agent: str, good: int, bad: int) -> None:

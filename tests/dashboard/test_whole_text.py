@@ -10,11 +10,10 @@ import pytest
 from fleetsim.dashboard.controls import WholeText
 from fleetsim.dashboard.screens.tasks import amount, live, live_title
 from fleetsim.dashboard.text import wrap
-from fleetsim.dashboard.view import ViewBuilder
-from fleetsim.dashboard.view_tasks import LIVE_CHARS_MAX, TaskDetail
+from fleetsim.dashboard.view_tasks import LIVE_CHARS_MAX
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.limits import excerpt, shown_text
-from tests.dashboard.driver import showing
+from tests.dashboard.driver import detail, showing
 from tests.dashboard.journal import NOW, Journal
 
 
@@ -30,14 +29,6 @@ def chunked(count: int, *, end: bool) -> tuple[Journal, dict[str, Any], str]:
     if end:
         j.end(about, **shown_text(whole))
     return j, about, whole
-
-
-def detail(j: Journal, about: dict[str, Any]) -> TaskDetail:
-    builder = ViewBuilder()
-    builder.fold_all(j.events)
-    found = builder.detail(about["correlation_id"])
-    assert found is not None
-    return found
 
 
 def words(lines: Any) -> str:
