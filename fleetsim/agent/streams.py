@@ -8,7 +8,7 @@ buffer. It starts from a frozen snapshot and the snapshot's place in the feed, s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -79,7 +79,7 @@ class Watch:
 
     ``joins_question`` false ends a stream that joins a task while it waits for an answer. ``repeats_artifact``
     false keeps it from sending the same text twice (``DialectBehaviour``). ``ready``: the next event, or the end, is
-    there already.
+    there already. ``hidden`` says whether the task does not exist for the reader any more, which ends the stream.
     """
 
     record: Record
@@ -90,6 +90,7 @@ class Watch:
     joins_question: bool
     repeats_artifact: bool
     ready: bool = False
+    hidden: Callable[[], Awaitable[bool]] | None = None
 
     @property
     def about(self) -> str:
@@ -117,6 +118,8 @@ class Watch:
                 if not await feed.news(cursor, timer):
                     yield None
                     continue
+                if self.hidden is not None and await self.hidden():
+                    return
                 events, cursor = feed.since(cursor)
                 for number, event in enumerate(events, 1):
                     final = isinstance(event, StatusUpdate) and event.final

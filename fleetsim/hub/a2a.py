@@ -25,6 +25,7 @@ from fleetsim.agent.guard import API_KEY_HEADER, Authenticator, Headers, Request
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.operations import CallerContext, Interceptor, Operations, Reply
 from fleetsim.agent.skills import Skill, SkillContext, SkillFailed, SkillRejected
+from fleetsim.agent.streams import Watch
 from fleetsim.agent.tasks import TaskKey
 from fleetsim.caller.account import Accounts
 from fleetsim.caller.dispatcher import Dispatcher
@@ -39,7 +40,7 @@ from fleetsim.hub.keys import ADMIN, Keyring, Principal
 from fleetsim.hub.ownership import Ownership
 from fleetsim.hub.shared_tasks import AnyHub, SharedTasks
 from fleetsim.ledger import Ledger, SharedLedger
-from fleetsim.model.call import Call, CancelTask, ListTasks, SendMessage, TaskPage
+from fleetsim.model.call import Call, CancelTask, ListTasks, SendMessage, SubscribeToTask, TaskPage
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import FleetsimError, InvalidParams, NotAccepting, TaskNotFound, UnfitAnswer, UnknownTarget
 from fleetsim.model.extensions import CAUSE_KEY, HUBS_HEADER, HUBS_KEY, HUBS_MAX, hub_extension, hubs_in, hubs_of
@@ -113,8 +114,8 @@ class HubAgent:
         fleet: CurrentFleet,
         state: Path | None = None,
     ) -> None:
-        self._broker, self._tracker, self._fleet, self._accounts = broker, tracker, fleet, accounts
-        self._workers = Workers("a2a")
+        self._broker, self._tracker, self._fleet, self._keyring = broker, tracker, fleet, keyring
+        self._accounts, self._workers = accounts, Workers("a2a")
         self._proxy = proxy = FleetProxy(dispatcher, tracker, ledger, events, broker, fleet, accounts, self._workers)
         self._shared = shared = (
             SharedTasks(ledger, ledger.tasks, lambda: self._engine, self._workers, state)
@@ -140,7 +141,6 @@ class HubAgent:
         settings = agent.settings
         guard = RequestGuard(settings.authenticator(), settings.limits)
         self._rpc, self._http = RpcEndpoint(guard, settings), HttpJsonEndpoint(guard, settings, aliases=False)
-        self._keyring = keyring
         self._public = CardEndpoint(lambda url: self._as_hub(self._engine.card(url)), None, A2A_PATH)
 
     def _extended(self, principal: Principal) -> CardEndpoint:
@@ -170,7 +170,7 @@ class HubAgent:
         return await self._answer(request, self._http if request.path_params["path"] else self._rpc)
 
     async def a2a_get(self, request: Request) -> Response:
-        """A call over HTTP+JSON that reads."""
+        """A call over HTTP+JSON that reads, or removes a webhook."""
         return await self._answer(request, self._http)
 
     a2a_delete = a2a_get
@@ -264,6 +264,11 @@ class CallGuard(Interceptor):
             tasks = tuple(task for task in reply.tasks if task.task_id not in hidden)
             reply = structs.replace(reply, tasks=tasks, total_size=reply.total_size - len(hidden))
         return reply
+
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: CallerContext) -> Watch:
+        watch = await super().stream(call, caller)
+        watch.hidden = lambda: self._proxy.hides(watch.record.key)
+        return watch
 
     async def before(self, call: Call, caller: CallerContext) -> Call:
         named = call.task_id or call.message.task_id if isinstance(call, SendMessage) else getattr(call, "task_id", "")
@@ -569,9 +574,7 @@ class TaskProgress:
     """The text of the agent that a task's reader has received; ``text`` is the last one."""
 
     def __init__(self, task: SkillContext, text: str) -> None:
-        self._task = task
-        self._text = text
-        self._note = ""
+        self._task, self._text, self._note = task, text, ""
 
     async def of(self, track: Track) -> None:
         """Send the new part. A text that does not continue the last one is sent whole, when it is final."""

@@ -15,6 +15,7 @@ from fleetsim.agent import Agent, SkillContext
 from fleetsim.model.call import CancelTask, GetExtendedCard, GetTask, ListTasks, TaskPage
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import TaskNotFound
+from fleetsim.model.event import ArtifactUpdate
 from fleetsim.model.task import TaskState
 from tests.hub.local_hub import AGENTS, KEY, LocalHub, local_hub, ready_hub, worker
 from tests.hub.test_a2a import begun, client, message, until
@@ -221,6 +222,28 @@ async def test_a_list_that_becomes_shorter_hides_earlier_work_at_every_door() ->
         rows = await http(t, "/api/ceremonies") + await http(t, "/api/ceremonies/a.b/runs")
         assert not re.search(rf"mel\b|{cid}|{child}|mel knows", state + events + rows)
         assert "mel knows" in await http(t, f"/api/tasks/{cid}", key=KEY)
+
+
+async def test_a_list_that_becomes_shorter_ends_streams_of_hidden_work() -> None:
+    agent = worker()
+
+    @agent.skill("recite")
+    async def recite(task: SkillContext) -> None:
+        for word in ("one ", "two ", "three"):
+            await task.say(word)
+            await asyncio.sleep(60)
+
+    wide = FLEET + "keys: {ava: {may: [{agent: quinn}]}}\n"
+    async with local_hub(agent, mel(), agents_yaml=wide, agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        heard = []
+        async with client(t, "1.0", key=AVA).events(message("go", "recite")) as events:
+            async for event in events:
+                heard.append(event.artifact.text if isinstance(event, ArtifactUpdate) else "")
+                if "one" in heard[-1]:
+                    await edit(t, FLEET + LIST)
+        assert [text.strip() for text in heard if text] == ["one"]
+        assert (await t.hub.tracker.wait(next(iter(t.hub.tracker.open_tracks)))).text == "one two three"
 
 
 CEREMONY = """
