@@ -23,7 +23,7 @@ from fleetsim.api.answers import KeyIdentity
 from fleetsim.api.health import DatabaseState, HealthSnapshot, HealthWord, HubMember
 from fleetsim.cli.main import CommonOptions, Exit
 from fleetsim.model.errors import ConfigError, FleetsimError
-from fleetsim.model.work import ALL
+from fleetsim.model.work import ALL, DEFAULT_SKILL
 
 if TYPE_CHECKING:
     from fleetsim.fleet.settings import AgentEntry, FleetConfig
@@ -136,8 +136,14 @@ def _links(config: FleetConfig) -> Iterator[Finding]:
 
 
 def _unknown_skills(config: FleetConfig, offers: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Lines of allow-lists with a skill that their agent does not offer. ``offers``: as in ``_shared_skills``."""
+    """Lists with a skill that their agent does not offer, and limits of one that no agent does. ``offers``: as in
+    ``_shared_skills``."""
     read = {name for agents in offers.values() for name in agents}
+    for name, limit in config.limits.items():
+        known = {None, DEFAULT_SKILL, *offers}
+        if limit.skill not in known and read.issuperset(entry.name for entry in config.enabled):
+            text = f"limits: {name}: no agent offers the skill {limit.skill!r}"
+            yield Finding("limits", WARNING, text, "correct the name in agents.yaml")
     for part, callers in (("keys", config.keys), ("ceremonies", config.ceremonies)):
         for name, caller in callers.items():
             for entry in caller.may or ():
@@ -238,9 +244,13 @@ async def _fleet(common: CommonOptions, findings: list[Finding], words: Mapping[
     keys = AgentKeys(DiskFiles(), os.environ, path.parent / AGENT_KEYS_FILE)
     await keys.poll({entry.name for entry in config.agents})
     for part, known in (("keys", keys.keys), ("ceremonies", {row.id for row in listing.ceremonies})):
-        for name in [name for name in getattr(config, part) if name not in known]:
-            text = f"{part}: {name}: none of that name is here{did_you_mean(name, known)}"
-            findings.append(Finding("allow-lists", WARNING, text, "correct the name in agents.yaml"))
+        kind = "key" if part == "keys" else "ceremony"
+        counted = {f"limits: {name}: {kind}": getattr(limit, kind) for name, limit in config.limits.items()}
+        for at, name in [*((part, name) for name in getattr(config, part)), *counted.items()]:
+            if name is not None and name not in known:
+                text = f"{at}: {name}: none of that name is here{did_you_mean(name, known)}"
+                check = "allow-lists" if at == part else "limits"
+                findings.append(Finding(check, WARNING, text, "correct the name in agents.yaml"))
     if not listing.errors:
         findings.append(Finding("ceremonies", OK, f"{len(listing.ceremonies)} in {folder}"))
     return config

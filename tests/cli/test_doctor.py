@@ -82,6 +82,16 @@ async def test_a_list_that_names_nothing_known_is_a_warning(shell: Shell) -> Non
     assert sum("'ecko'" in found["text"] for found in checks["allow-lists"]) == 2
 
 
+async def test_a_limit_that_counts_nothing_is_a_warning(shell: Shell) -> None:
+    async with reference_agent("scout").serving() as url:
+        unused = {"a": "key: nobody", "b": "ceremony: none", "c": "skill: ecko", "d": "skill: echo", "e": "skill: chat"}
+        limits = "".join(f"  {name}: {{requests: 1, {what}}}\n" for name, what in unused.items())
+        (shell.home / "agents.yaml").write_text(f"agents:\n  - {{name: scout, url: '{url}'}}\nlimits:\n{limits}")
+        code, checks = await asyncio.to_thread(examined, shell)
+    assert code == 0
+    assert [found["text"].split(":")[1].strip() for found in checks["limits"]] == ["a", "b", "c"]
+
+
 def _nothing(shell: Shell) -> None:
     """A folder without a fleet."""
 
