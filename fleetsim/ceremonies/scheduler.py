@@ -170,9 +170,9 @@ class Scheduler:
         """Files that are not in force as they stand."""
         return self._folder.contents.problems
 
-    async def run_now(self, ceremony_id: str) -> str:
-        """Fire a ceremony outside its schedule and return the run's id. Raises UnknownTarget, CeremonyBusy while its
-        run before may not overlap, and NotAccepting.
+    async def run_now(self, ceremony_id: str, by: str = "") -> str:
+        """Fire a ceremony outside its schedule and return the run's id; ``by``: who, if a key proves it. Raises
+        UnknownTarget, CeremonyBusy while its run before may not overlap, and NotAccepting.
         """
         entry = self._entries.get(ceremony_id)
         if entry is None:
@@ -184,7 +184,7 @@ class Scheduler:
         now = self._clock.now()
         if now.second == 0 and now.microsecond == 0:
             now += timedelta(milliseconds=1)  # a whole minute may be a slot of the schedule's own
-        run, requests = self.runs.plan(entry.ceremony, now, "manual")
+        run, requests = self.runs.plan(entry.ceremony, now, f"by {by}" if by else "manual")
         if not requests:
             raise UnknownTarget(run.error)
         with self.runs.starting(entry.ceremony):

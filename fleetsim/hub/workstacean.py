@@ -240,7 +240,8 @@ class WorkstaceanApi:
             return answer(Accepted(correlation_ids=ids))
         if execute := _EXECUTE.fullmatch(body.topic):
             acted(request, action="fire", object=execute[1])
-            return answer(StartedRun(run_id=await self._hub.require_scheduler().run_now(execute[1])))
+            run_id = await self._hub.require_scheduler().run_now(execute[1], principal_of(request).account)
+            return answer(StartedRun(run_id=run_id))
         hint = "message.inbound.* makes a request, ceremony.{id}.execute fires a ceremony"
         raise Refusal(403, "TOPIC_REFUSED", "clients cannot publish on this topic", hint=hint)
 
@@ -335,7 +336,7 @@ class CeremonyApi:
             await self._hub.broker.until_read(ceremony.skill, ceremony.targets, access)
             acted(request, action="")
             return answer(dry_run(ceremony, lambda skill, targets: resolve(skill, targets, access=access)))
-        run_id = await self._hub.require_scheduler().run_now(ceremony_id)
+        run_id = await self._hub.require_scheduler().run_now(ceremony_id, principal_of(request).account)
         return answer(StartedRun(run_id=run_id), message=f'Ceremony "{one_line(ceremony_id, 128)}" triggered')
 
     async def ceremony_runs(self, request: Request) -> Response:

@@ -212,6 +212,9 @@ async def test_every_change_is_in_the_events_with_its_name_and_role() -> None:
         await done(t, OLGA, "/api/ceremonies/sweep/run")
         await asyncio.sleep(5)
         await done(t, OLGA, "/publish", topic="ceremony.sweep.execute")
+        await asyncio.sleep(5)
+        await t.remote.run_ceremony("sweep")
+        assert [run.trigger for run in await t.remote.ceremony_runs("sweep")] == ["manual", "by olga", "by olga"]
         await done(t, OLGA, "/api/ceremonies/sweep/update", enabled=False)
         new = {"id": "new", "name": "New", "schedule": "0 0 1 1 *", "skill": "echo"}
         await done(t, OLGA, "/api/ceremonies/create", **new)
@@ -225,6 +228,7 @@ async def test_every_change_is_in_the_events_with_its_name_and_role() -> None:
             ("operator", "owner", "retry", failed),
             ("olga", "operator", "fire", "sweep"),
             ("olga", "operator", "fire", "sweep"),
+            ("operator", "owner", "fire", "sweep"),
             ("olga", "operator", "update-ceremony", "sweep"),
             ("olga", "operator", "create-ceremony", "new"),
             ("olga", "operator", "delete-ceremony", "new"),
