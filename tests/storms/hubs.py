@@ -19,6 +19,7 @@ import asyncio
 import base64
 import gc
 import itertools
+import json
 import random
 import re
 import shutil
@@ -45,7 +46,7 @@ from fleetsim.runtime.real import running_runtime
 from tests.ports import held_port
 from tests.postgres import PASSWORD, USER, Server
 from tests.storms.caller_fleet import Agents, Truth
-from tests.storms.hubs_clients import FLEET, Clients, Seen
+from tests.storms.hubs_clients import FLEET, LIMIT, LIMITS, Clients, Seen
 from tests.storms.hubs_rig import Front, HubProcess, Line, small_disk, spread
 
 NO_LIST = {"ava", "rex", "hugo"}
@@ -454,6 +455,8 @@ class Storm:
         promises = self._promises(truth, outcomes)
         self._answers(truth, outcomes)
         slots, by_hand = await self._slots()
+        limits = await self._limits(truth)
+        retries = self._retries(outcomes)
         notices = await self._notices()
         backwards = [(a, b) for a, b in itertools.pairwise(seen.events) if b <= a]
         problems += [f"a reader of the events went back: {backwards[:5]}"] if backwards else []
@@ -468,6 +471,7 @@ class Storm:
                 f"unknown: {dict(unknown)}",
                 f"slots: {slots} fired, by hand {by_hand}; questions answered: {len(seen.answers)}",
                 f"notices of questions: {notices}",
+                f"limits: {limits}; unknown outcomes sent again: {retries}",
                 f"webhooks acknowledged: {promises}; events read: {len(seen.events)} in {seen.streams} streams",
                 f"messages that arrived twice: {resent}; calls by a hub without the request: {stale_calls},"
                 f" and within {WAKE_S:g} s about {len(seen.overtaken)} requests",
@@ -550,6 +554,39 @@ class Storm:
         hand = {run.claim.run_id for run in runs if run.claim.trigger != "cron"}
         self.seen.problems += [f"run {run} was accepted and is not in the ledger" for run in self.seen.runs - hand]
         return sum(map(len, minutes.values())), len(hand)
+
+    async def _limits(self, truth: Truth) -> str:
+        """No limit admits a request beyond it, and each approval raises it once. A hub that is lost between the booking
+        and the send of a held request leaves the booking."""
+        figures = []
+        approved = await self._rows(
+            "SELECT count(*) FROM questions WHERE question_id LIKE 'limit-%' AND answer IS NOT NULL"
+        )
+        for name, agent in LIMITS.items():
+            sent = Counter[int]()
+            for cid, micros in await self._rows(
+                "SELECT correlation_id, accepted_at FROM requests WHERE agent = $1 AND body::json->>'skill' = 'work'",
+                agent,
+            ):
+                sent[micros // 3_600_000_000] += name == "refuses" or cid in truth.arrived
+            uses = [json.loads(row[0]) for row in await self._rows("SELECT body FROM limits WHERE name = $1", name)]
+            used, raised = (sum(use.get(amount, 0) for use in uses) for amount in ("used", "raised"))
+            figures.append(f"{name}: {sent.total()} sent, {used} used, raised by {raised}")
+            most = LIMIT * len(uses) + raised
+            right = sent.total() <= used <= most and (name == "asks" or max(sent.values(), default=0) <= LIMIT)
+            if not right or raised > LIMIT * approved[0][0]:
+                self.seen.problems.append(f"the limit {figures[-1]}, {approved[0][0]} approvals, at most {most}")
+        return f"{', '.join(figures)}; refused: {dict(self.seen.over)}"
+
+    def _retries(self, outcomes: dict[str, Outcome]) -> int:
+        """The hubs retry an unknown outcome once, and only with a policy."""
+        retried = Counter(outcome.retry_of for outcome in outcomes.values() if outcome.retry_of is not None)
+        for cid, count in retried.items():
+            old = outcomes.get(cid)
+            fits = old is not None and (old.kind, old.skill) == (OutcomeKind.UNKNOWN, "work") and old.agent in NO_LIST
+            if count > 1 or not fits:
+                self.seen.problems.append(f"{cid} was retried {count} times: {old}")
+        return len(retried)
 
     async def _notices(self) -> str:
         """Each question has one notice: delivered, or given up with a reason. None is sent again after that record. A
@@ -653,7 +690,14 @@ def configure(folder: Path, agents: Agents, front: str, sink: str, *, lease_s: f
         keys = [f"name: {entry.name}", f"url: '{entry.url}'", "external: true", "headers: {X-Hub: '${STORM_HUB}'}"]
         for key, value in FLEET[entry.name].items():
             keys.append(f"{key}: {str(value).lower()}")
+        if entry.name in NO_LIST:
+            policy = "{name: work, idempotent: true, retry: {attempts: 1, on: [undeliverable, unknown], waits: [2s]}}"
+            keys.append(f"skills: [echo, ask, {policy}]")
         rows.append("  - {" + ", ".join(keys) + "}")
+    rows.append("limits:")
+    for name, agent in LIMITS.items():
+        what = "ask" if name == "asks" else "refuse"
+        rows.append(f"  {name}: {{requests: {LIMIT}, per: hour, agent: {agent}, skill: work, atLimit: {what}}}")
     (folder / "agents.yaml").write_text("\n".join(rows) + "\n")
     (folder / "ceremonies").mkdir()
     names = list(FLEET)

@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleetsim.client.hub_client import HubClient
-from fleetsim.model.errors import FleetsimError
+from fleetsim.model.errors import FleetsimError, HttpRefused
 from fleetsim.runtime.ports import Runtime
 from tests.storms.caller_fleet import HASTY, WAYS
 from tests.storms.hubs_rig import Sink
 
 FLEET = {**WAYS, **HASTY}
+LIMIT = 5
+LIMITS = {"refuses": "hana", "asks": "hope"}
+"""Limits of ``LIMIT`` requests of the skill ``work`` in an hour, and their agents."""
 
 
 @dataclass
@@ -28,6 +31,8 @@ class Seen:
 
     accepted: set[str] = field(default_factory=set)
     refused: int = 0
+    over: Counter[str] = field(default_factory=Counter)
+    """Requests that a limit refused, by its name."""
     canceled: set[str] = field(default_factory=set)
     answers: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """The texts that were taken, by question."""
@@ -97,8 +102,11 @@ class Clients:
         cancels = self._rng.random() < 0.04
         try:
             assert await self._hub.submit(body) == (cid,)
-        except FleetsimError:
+        except FleetsimError as error:
             self._seen.refused += 1
+            self._seen.over.update(
+                name for name in LIMITS if isinstance(error, HttpRefused) and f"{name} of" in str(error)
+            )
             return
         self._seen.accepted.add(cid)
         if cancels:
@@ -121,7 +129,8 @@ class Clients:
                         continue
                     if time.monotonic() < due.setdefault(name, time.monotonic() + self._rng.choice((0, 1, 5))):
                         continue
-                    text = f"{name} {self._rng.getrandbits(32):08x}"
+                    of_limit = name.startswith("limit-")
+                    text = "approve" if of_limit else f"{name} {self._rng.getrandbits(32):08x}"
                     with suppress(FleetsimError):
                         await self._hub.answer(name, text)
                         self._seen.answers[name].append(text)
