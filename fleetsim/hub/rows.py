@@ -72,7 +72,7 @@ def record_row(record: RequestRecord, *, chars_max: int = TEXT_CHARS_MAX, **more
         "prompt_chars": len(request.text),
         "task_id": task.task_id if task else None,
         "context_id": (task.context_id if task else request.context_id) or None,
-        "state": task.state.value if task else record.phase.value,
+        "state": task.state.value if task else "held" if record.held else record.phase.value,
         **_shown(text, chars, chars_max),
         "sent": part_notes(listed_parts(request.parts)),
         "parts": part_notes(parts),

@@ -48,6 +48,7 @@ async def test_one_question_is_asked_for_all_held_requests_and_an_approval_sends
         assert sent(t) == 2
         await asyncio.sleep(60)
         assert "approve" in (await t.remote.question(question(t))).question
+        assert [(await t.remote.task(cid)).state for cid in ids] == ["held", "held"]
         status, _ = await done(t, OLGA, f"/api/inbox/{question(t)}/answer", text=answer)
         assert status == 202
         assert not t.hub.tracker.questions()
