@@ -140,8 +140,8 @@ class CurrentLimits:
             detail = f"by {number:g} {unit}, as the answer to {question_id}"
             events.publish(ActionTaken(by=by, role="answerer", action="raise-limit", object=name, detail=detail))
         elif asked is None and (had is None or had.question_id != question_id):
-            text = f"{why[0].upper()}{why[1:]}. Requests wait. “approve” raises it by {unit.shown(step)} until then, a"
-            text += " number by that number. If you reject, it refuses these and all later requests until then."
+            text = f"The hub asks: {why}. Requests wait. “approve” raises it by {unit.shown(step)} until then, a number"
+            text += " by that. If you reject, it refuses these and all later requests until then."
             about: dict[str, Any] = {"agent": record.agent, "skill": record.skill, "task_id": "", "context_id": ""}
             about |= {"asked_at": self._clock.now(), "expires_at": booking.ends, "text": text, "text_chars": len(text)}
             cid = track.correlation_id

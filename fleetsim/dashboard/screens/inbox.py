@@ -112,7 +112,8 @@ def reading(
         facts.append(line(DECISION[question.decision].piece, (f" {since(question.settled_at, now)} ago", MUTED)))
     elif question.expires_at is not None:
         ends = "may be stopped until" if question.veto else "expires"
-        then = "after that it goes on by itself" if question.veto else "the task is then cancelled"
+        alone = question.veto or question.question_id.startswith("limit-")
+        then = "after that it goes on by itself" if alone else "the task is then cancelled"
         left = age((question.expires_at - now).total_seconds())
         facts.append(fitted([line((f"{ends} {moment(question.expires_at, now)}, in {left}; {then}", MUTED))], width))
     before: list[Text] = []
