@@ -22,7 +22,7 @@ from fleetsim.fleet.settings import FleetConfig, FleetSettings
 from fleetsim.health.fleet_health import OUTCOMES_MAX, Condition, FleetHealth, HealthVerdict
 from fleetsim.health.outcome_stats import WINDOW
 from fleetsim.hub.agents import AgentNotes, callback_base, route_of, seen_by
-from fleetsim.ledger import Ledger
+from fleetsim.ledger import Ledger, SharedLedger
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.extensions import IDEMPOTENT, declared, hubs_of
 from fleetsim.model.text import one_line
@@ -109,7 +109,8 @@ class CurrentFleet:
 
     def callback_base(self, agent: str, url: str = "") -> str | None:
         """The address for webhooks of an agent whose work was sent to ``url``; None for polling only."""
-        return callback_base(self._broker.entry(agent, url), self.settings, self.url)
+        own_url = self.public_url if isinstance(self._ledger, SharedLedger) else self.url  # this hub may die
+        return callback_base(self._broker.entry(agent, url), self.settings, own_url)
 
     def hubs_visited(self, record: RequestRecord) -> tuple[str, ...]:
         """The ids of visited hubs, for the next hub. Only hubs, and agents between hubs, receive them."""

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import asyncpg
 import pytest
@@ -20,6 +20,7 @@ from fleetsim.client.hub_client import HubClient
 from fleetsim.dashboard.feed import HubFeed
 from fleetsim.dashboard.view import ViewBuilder
 from fleetsim.fleet.settings import AgentEntry, FleetConfig, FleetSettings, RetryPolicy, SkillEntry
+from fleetsim.health.webhooks import PushState
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.server import running_hub
@@ -103,6 +104,7 @@ async def pair(
     poll_s: float = 30.0,
     agent: Callable[..., Agent] = agent_of,
     others: tuple[AgentEntry, ...] = (),
+    push: Literal["auto", "set"] = "auto",
 ) -> AsyncIterator[Pair]:
     """``others`` are agents beside quinn. ``poll_s``: after a hub has left, webhooks at its address do not arrive, and
     polls must find the end."""
@@ -118,7 +120,8 @@ async def pair(
         stacks: list[AsyncExitStack] = []
         for number, listener in enumerate(listeners):
             settings = FleetSettings(base_url=urls[1 - number], poll_interval_s=poll_s, lease_s=lease_s)
-            config = FleetConfig(agents=(AgentEntry(name="quinn", url=f"{agent_url}/a2a"), *others), settings=settings)
+            quinn = AgentEntry(name="quinn", url=f"{agent_url}/a2a", push=push)
+            config = FleetConfig(agents=(quinn, *others), settings=settings)
             ledger = open_postgres(place, name=f"hub {number}", lease_s=lease_s)
             of_hub = await stack.enter_async_context(AsyncExitStack())
             stacks.append(of_hub)
@@ -140,6 +143,23 @@ async def test_a_webhook_at_the_other_hub_ends_the_request(server: Server) -> No
             row = await fleet.ended(at, cid)
             assert (row["state"], row["text"]) == ("completed", "you said hi")
         assert await fleet.outcomes() == 1
+        assert fleet.hubs[1].webhooks.states["quinn"] is PushState.WORKING
+
+
+async def test_the_first_webhook_of_a_task_is_taken_at_the_other_hub_however_slow_the_record_of_the_task_is(
+    server: Server,
+) -> None:
+    async with pair(server, "first", push="set") as fleet:
+        await fleet.database.execute(
+            "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN PERFORM pg_sleep(1); RETURN NEW; END $$;"
+            "CREATE TRIGGER slow BEFORE UPDATE ON requests FOR EACH ROW"
+            " WHEN (OLD.task_id IS NULL AND NEW.task_id IS NOT NULL) EXECUTE FUNCTION slow()"
+        )
+        await fleet.remote[0].submit({"text": "hi", "skill": "ponder"})
+        other = fleet.hubs[1].webhooks
+        await fleet.until(lambda: asyncio.sleep(0, other.states.get("quinn") is PushState.WORKING))
+        assert other.counts(fleet.hubs[1].runtime.clock.now(), 60)["refused"] == 0
 
 
 async def test_another_hub_keeps_the_pause_and_the_fallback_of_a_request_that_it_takes_over(server: Server) -> None:
