@@ -18,11 +18,11 @@ from fleetsim.caller.tracker import Tracker
 from fleetsim.events.log import EventLog
 from fleetsim.events.request import OutcomeDecided
 from fleetsim.ledger import EarlyWebhook, LeaseLost, MessageKind, PassedMessage, SharedLedger
-from fleetsim.model.errors import UnknownTarget
+from fleetsim.model.errors import FleetsimError, UnknownTarget
 from fleetsim.model.work import Outcome, Question
 from fleetsim.request.machine import new_track
-from fleetsim.request.records import Phase, QuestionState
-from fleetsim.request.signals import Answered
+from fleetsim.request.records import Phase, QuestionState, RequestRecord
+from fleetsim.request.signals import Answered, Effect, RegisterPush
 from fleetsim.request.track import Rules, Track
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
@@ -119,6 +119,12 @@ class SharedTracker(Tracker):
 
     def require_lease(self) -> None:
         self._shared.require_lease()
+
+    async def _call(self, cid: str, record: RequestRecord, effect: Effect) -> None:
+        if isinstance(effect, RegisterPush):  # another hub refuses a webhook of a task that is not on record
+            with suppress(FleetsimError, ValueError):
+                await self._writer.save_now(cid)
+        await super()._call(cid, record, effect)
 
     async def drop_all(self) -> int:
         """Forget every request, and record nothing: another hub owns them. Returns the number of them."""
