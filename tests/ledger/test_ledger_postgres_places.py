@@ -122,6 +122,14 @@ async def test_a_hub_needs_no_more_than_the_rights_of_the_page(own_server: Serve
         one.report_to(LostLeases())
         await one.require_writable()
         assert await one.database_state() is UNSET
+        owner = await asyncpg.connect(own_server.url().partition("?")[0])
+        await owner.execute("GRANT SELECT ON pg_stat_activity TO PUBLIC")
+        assert (before := await one.database_state()) is not UNSET
+        further = await asyncpg.connect(own_server.url().partition("?")[0])
+        assert (after := await one.database_state()) is not UNSET
+        assert after.connections_free == before.connections_free - 1, "connections of other roles count"
+        await further.close()
+        await owner.close()
         assert await one.accept([record("c-2")])
         await one.append([event(0)])
         assert await other.request("c-2") is not None

@@ -361,7 +361,7 @@ class PostgresLedger(StoredLedger, SharedLedger):
 
 _DATABASE = """SELECT
     current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
-        - count(*) FILTER (WHERE backend_type = 'client backend'),
+        - (SELECT sum(numbackends) FROM pg_stat_database)::int,
     coalesce(extract(epoch FROM clock_timestamp()
         - min(xact_start) FILTER (WHERE backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)), 0)::float8,
     current_setting('transaction_isolation'), (SELECT count(*) FROM pg_stat_replication),
