@@ -69,7 +69,9 @@ async def until(reached: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("end", ["fast", "immediate", "kill"])
-async def test_after_an_outage_the_server_has_exactly_the_confirmed_writes(server: Server, end: str) -> None:
+async def test_after_an_outage_the_server_has_exactly_the_confirmed_writes(
+    server: Server, end: str, caplog: pytest.LogCaptureFixture
+) -> None:
     accepted: set[str] = set()
     refused: set[str] = set()
     closed: set[str] = set()
@@ -98,6 +100,7 @@ async def test_after_an_outage_the_server_has_exactly_the_confirmed_writes(serve
             assert request not in closed or await ledger.outcome(request) is not None
         for request in refused:
             assert await ledger.request(request) is None
+    assert not any(logged.exc_info for logged in caplog.records), "an outage is no fault"
 
 
 @pytest.mark.parametrize(

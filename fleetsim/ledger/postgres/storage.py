@@ -23,6 +23,7 @@ from fleetsim.model.errors import ConfigError, FleetsimError, NotAccepting
 from fleetsim.runtime.workers import Workers
 
 log = logging.getLogger(__name__)
+logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)  # a traceback per outage, which the hub reports in one line
 
 GROUP_MAX = 256
 """Writes in one transaction, as in the other forms."""
