@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
-from fleetsim.ledger import Ledger, LedgerLocked, LedgerMoved
+from fleetsim.ledger import Ledger, LedgerLocked, LedgerMoved, MessageKind, PassedMessage
 from fleetsim.ledger.place import Place
 from fleetsim.ledger.postgres.ledger import open_postgres
 from fleetsim.ledger.postgres.move import NOT_MOVED, TABLES, move_to_file, move_to_postgres
@@ -140,6 +140,18 @@ async def test_a_ledger_in_use_is_not_moved(path: Path, place: Place, runtime: R
                 await move
             assert "north" in str(refused.value)
     await move_to_postgres(path, place, START)
+
+
+async def test_a_message_keeps_a_ledger_from_moving_until_its_request_ends(path: Path, place: Place) -> None:
+    async with open_postgres(place) as hub:
+        await hub.accept([record("c-1")])
+        await hub.pass_on(PassedMessage(correlation_id="c-1", kind=MessageKind.CANCEL))
+    with pytest.raises(ConfigError, match="wait"):
+        await move_to_file(place, path, START)
+    async with open_postgres(place) as hub:
+        await hub.take_over()
+        await hub.close(outcome("c-1"))  # it is killed before it discards the message
+    assert (await move_to_file(place, path, START))["outcomes"] == 1
 
 
 async def test_a_target_with_another_ledger_is_refused_and_both_stay_unchanged(

@@ -99,7 +99,8 @@ async def move_to_postgres(path: Path, place: Place, now: datetime) -> dict[str,
 async def move_to_file(place: Place, path: Path, now: datetime) -> dict[str, int]:
     """As ``move_to_postgres``, the other way. A file that was moved before is kept beside the new one."""
     async with _tables(place, now, new=False) as source:
-        if waiting := await source.fetchval("SELECT count(*) FROM signals"):
+        open_ones = "SELECT count(*) FROM signals JOIN requests USING (correlation_id) WHERE phase <> 'closed'"
+        if waiting := await source.fetchval(open_ones):
             hint = "start a hub on it, let it work for a minute, stop it, and repeat"
             raise ConfigError(f"{waiting} messages between hubs wait in {place}", hint=hint)
         sums = {table: await _postgres_sum(source, table) for table in TABLES}
