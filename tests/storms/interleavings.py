@@ -140,11 +140,11 @@ async def answer_everything(f: Fleet, person: Person, rng: random.Random) -> Non
     while True:
         for question in f.tracker.questions():
             if question.question_id in person.taken and question.question_id not in seen:
-                seen.add(question.question_id)
                 try:
                     await f.tracker.answer(Answer(question_id=question.question_id, text="this"))
-                except UnknownTarget:
+                except UnknownTarget:  # it has ended, or the caller restarts just now
                     continue
+                seen.add(question.question_id)
         await asyncio.sleep(rng.choice([0.2, 3.0, 20.0]))
 
 
