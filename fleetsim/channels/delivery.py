@@ -261,9 +261,10 @@ class Channels:
         for queue in self._queues.values():
             kept = queue.kept()
             queue.failed.clear()
+            if queue.worker is not None and queue.waiting and queue.waiting[0] in kept:
+                queue.worker.cancel()  # what fails is tried for a while
+                queue.worker = self._workers.start(self._serve(queue), name="the rest")
             queue.waiting = deque(item for item in queue.waiting if item not in kept)
-            for item in kept:
-                item.record = None  # one that is under way is not sent again
 
     @staticmethod
     def _has(queue: _Queue, row: NoticeRecord) -> bool:

@@ -46,8 +46,7 @@ def callback_base(entry: AgentEntry, settings: FleetSettings, own_url: str | Non
     """The base URL of our webhooks for the agent; None means polling only.
 
     In order: ``base_url`` for ``external`` agents, ``internal_base_url`` for single-label hosts, the hub's own address
-    for agents on this machine, and ``base_url`` for the others (Workstacean's order, except for localhost). If several
-    hubs share a ledger, ``own_url`` is ``base_url``: another hub must get the webhooks of one that died.
+    for agents on this machine, and ``base_url`` for the others (Workstacean's order, except for localhost).
     """
     host = urlsplit(entry.url).hostname or ""
     if entry.external:

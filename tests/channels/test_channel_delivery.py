@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from fleetsim.channels.notice import Notice, NoticeKind
 from fleetsim.events.fleet import NoticeDelivered, NoticeFailed
 from fleetsim.events.log import EventLog
 from fleetsim.events.request import Level
+from fleetsim.ledger.sqlite import open_ledger
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.runtime.ports import Program, ProgramResult, Proxy, Runtime, TlsFiles, WayOut
 from fleetsim.runtime.real import running_runtime
@@ -270,6 +272,24 @@ async def test_notices_behind_a_dropped_one_under_way_are_delivered(runtime: Run
         assert (row.left_out, row.waiting) == (1, 100)
         await asyncio.sleep(200)
         assert [run.stdin for run in b.programs.runs] == [f"✓ news {n}\n".encode() for n in range(101)]
+
+
+async def test_a_hub_that_lost_its_lease_stops_a_notice_that_it_tries_again_and_sends_the_rest(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    chat, events = Chat(lambda n: 503 if n == 1 else 200), EventLog(runtime.clock)
+    network.mount(CHAT, chat.app())
+    async with (
+        network,
+        open_ledger(None, clock=runtime.clock, storage="inline") as ledger,
+        Channels(runtime, events, {"ops": channel(SLACK)}, ledger=ledger) as channels,
+    ):
+        await channels.keep("ops", noticed("a question"), subject="q-1", until=START + timedelta(days=1))
+        await asyncio.sleep(0.5)
+        channels.send("ops", noticed("the rest"))
+        channels.drop_kept()
+        await asyncio.sleep(600)
+    assert chat.texts == ["`✓ a question`", "`✓ the rest`"]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.5", "169.254.169.254", "::1"])
