@@ -69,6 +69,9 @@ the check of the lease, it was stopped or a busy machine let it wait. All calls 
 GRACE_S = 5.0
 """How much longer than the lease a take-over may last on a busy machine."""
 
+STOP_S = 15.0
+"""How long a hub with SIGTERM may still finish its calls and notices there."""
+
 TRACES = """
 CREATE TABLE storm_moves (correlation_id text, before bigint, after bigint, at timestamptz DEFAULT clock_timestamp());
 CREATE TABLE storm_stale (correlation_id text, what text, owner bigint, writer bigint);
@@ -598,7 +601,9 @@ class Storm:
         ends: Counter[str] = Counter()
         first = "SELECT subject, min(extract(epoch FROM at))::float8 FROM storm_notices GROUP BY 1"
         ended = {row[0]: row[1] for row in await self._rows(first)}
-        moved = {row[0] for row in await self._rows("SELECT correlation_id FROM storm_moves")}
+        lost = [loss[2] for loss in self.seen.losses]
+        moved = "SELECT correlation_id FROM storm_moves UNION SELECT correlation_id FROM requests WHERE hub = ANY ($1)"
+        left = {row[0] for row in await self._rows(moved, lost)}
         for name, cid, body in await self._rows(  # the ledger keeps the newest notices alone
             "SELECT question_id, correlation_id, notice FROM questions LEFT JOIN (SELECT DISTINCT ON (subject) *"
             " FROM storm_notices ORDER BY subject, at DESC) AS ended ON subject = question_id"
@@ -607,7 +612,7 @@ class Storm:
             taken = self.seen.sink.taken.get(name, [])
             ends[f"{row.state}{row.reason and f' ({row.reason})'}" if row else "not recorded"] += 1
             if row is None:
-                right = cid in self.seen.canceled | moved
+                right = cid in self.seen.canceled | left
             else:
                 right = bool(row.reason if row.state is NoticeState.GIVEN_UP else taken)
             if not right:
@@ -667,7 +672,7 @@ class Storm:
             if took_s is None:
                 continue
             by_fault[fault].append(took_s)
-            if took_s > self.lease_s + GRACE_S:
+            if took_s > self.lease_s + GRACE_S + (STOP_S if fault == "leave" else 0):
                 self.seen.problems.append(
                     f"{count} requests of {name} ({number}) were taken over {took_s:.1f} s after {fault}"
                 )
