@@ -179,8 +179,7 @@ async def _once(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listen
     if isinstance(other, Side):
         other = OtherSide.of(await _checked(common, plan, other, runtime, listener))
     if other is not None:
-        comparison = compare(report, other)
-        report = comparison.report
+        report, comparison = compare(report, other)
     report = report.with_accepted(accepted)
     with no_commands(plan.reports):
         if common.as_json:
