@@ -20,7 +20,8 @@ from fleetsim.model.call import PushConfig
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.files import read_file
-from fleetsim.tape.servers import Matching, TapeServer
+from fleetsim.tape.servers import TapeServer
+from fleetsim.tape.talks import Matching
 from fleetsim.tape.tape import TAPE_BYTES_MAX, Tape
 from fleetsim.testbed.loop import run
 from fleetsim.testbed.network import MemoryNetwork

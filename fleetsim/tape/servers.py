@@ -8,11 +8,10 @@ import asyncio
 import logging
 import math
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from typing import Any, Literal, TypeAlias
+from typing import Any
 from urllib.parse import urlsplit
 
 from msgspec import structs
@@ -22,7 +21,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from fleetsim.client.http import CARD_PATHS
-from fleetsim.model.call import Operation, PushConfig
+from fleetsim.model.call import Operation
 from fleetsim.model.errors import FleetsimError, InternalError
 from fleetsim.model.masking import MASK, masked_headers, masked_url
 from fleetsim.model.text import one_line
@@ -35,9 +34,9 @@ from fleetsim.runtime.sse import EventReader, StreamLimits, is_event_stream
 from fleetsim.runtime.webhook import is_signing, read_secret, sign
 from fleetsim.runtime.workers import Workers
 from fleetsim.tape import tape as tapes
-from fleetsim.tape.tape import CONTEXT_ID, HOOKS, Tape, TapeFacts, TapeFrame, TapeRequest, TapeRow, made_ids, params_of
+from fleetsim.tape.talks import MOVES, Matching, TalkState, TapeEntry, TapeIndex
+from fleetsim.tape.tape import CONTEXT_ID, HOOKS, Tape, TapeFacts, TapeFrame, TapeRequest, TapeRow, made_ids
 from fleetsim.wire import jsonrpc, rest
-from fleetsim.wire.cards import read_card
 from fleetsim.wire.dialect import UNSAID
 from fleetsim.wire.json import dump
 from fleetsim.wire.sse import KEEPALIVE, frame
@@ -131,8 +130,8 @@ class TapeRecorder:
     def _with_hooks(self, row: TapeRow, body: bytes, hooks: str) -> bytes:
         """The body with our address in place of each webhook's."""
         sent = tapes.pack(body)
-        configs = list(tapes.push_configs(params_of(sent)))
-        for mine, ours in zip(configs, tapes.push_configs(params_of(row.body)), strict=True):
+        configs = list(tapes.push_configs(tapes.params_of(sent)))
+        for mine, ours in zip(configs, tapes.push_configs(tapes.params_of(row.body)), strict=True):
             self._hook += 1
             self._hooks[self._hook] = mine["url"]
             scheme = mine.get("authentication")
@@ -217,63 +216,9 @@ def _passed(headers: Mapping[str, str]) -> dict[str, str]:
 # -- the player ---------------------------------------------------------------------------------------------------
 
 
-Matching: TypeAlias = Literal["text", "skill", "order"]
 KEEPALIVE_S = 15.0
 SLACK_S = 0.25
 """A read that comes this much too early sees the task as it was read later."""
-_MOVES = frozenset({Operation.SEND, Operation.STREAM, Operation.CANCEL})
-"""The operations that change a task."""
-
-
-@dataclass(slots=True, eq=False)
-class TalkState:
-    """A conversation, on the tape or with a present caller: its moves in order, the second of the last one, and for
-    each of its ids the number of moves before it. ``names`` are the present ids by those of the tape, ``hooks`` the
-    present webhooks by their numbers there, and ``now_at`` the conversation on the tape.
-    """
-
-    history: list[tuple[str, ...]] = field(default_factory=list)
-    moved_s: float = 0.0
-    owned: dict[str, int] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)
-    hooks: dict[int, PushConfig] = field(default_factory=dict)
-    used: set[int] = field(default_factory=set)
-    now_at: TalkState | None = None
-
-    def move(self, key: tuple[str, ...], at_s: float) -> None:
-        self.history.append(key)
-        self.moved_s = at_s
-
-    def own(self, ids: Iterable[str], talks: dict[str, TalkState]) -> None:
-        for name in ids:
-            self.owned.setdefault(name, len(self.history))
-            talks.setdefault(name, self)
-
-    @classmethod
-    def find(cls, asked: TapeRequest, talks: Mapping[str, TalkState]) -> tuple[TalkState, Any]:
-        """The conversation that a request continues and its place there; "?" if no reply named its task."""
-        talk = talks.get(asked.task_id) or talks.get(asked.context_id)
-        if asked.task_id and (talk is None or asked.task_id not in talk.owned):
-            return cls(), "?"
-        if talk is None:
-            return cls(), ""
-        return talk, (*talk.history, talk.owned[asked.task_id or asked.context_id], bool(asked.task_id))
-
-
-@dataclass(slots=True, eq=False)
-class TapeEntry:
-    """A recorded exchange and its place in a conversation, ``since_s`` seconds after the last move. ``made`` are the
-    ids in its replies, ``hooks`` the webhooks that it registers, and ``webhooks`` those that follow."""
-
-    row: TapeRow
-    asked: TapeRequest
-    key: tuple[str, ...]
-    place: Any
-    talk: TalkState
-    since_s: float
-    made: list[str]
-    hooks: tuple[int, ...]
-    webhooks: list[TapeRow] = field(default_factory=list)
 
 
 class TapeServer:
@@ -294,16 +239,10 @@ class TapeServer:
         live: TapeRecorder | None = None,
     ) -> None:
         self.misses: list[str] = []
-        self._tape, self._runtime, self._matching, self._fast, self._live = tape, runtime, matching, fast, live
+        self._tape, self._runtime, self._fast, self._live = tape, runtime, fast, live
         self._guarded, self._workers = runtime.transport.guarded(policy), Workers("tape")
-        interfaces = () if tape.head.card is None else read_card(tape.head.card).interfaces
-        at = {urlsplit(one.url).path.rstrip("/") for one in interfaces if one.binding.upper() == "HTTP+JSON"}
-        self._places = sorted(at, key=len, reverse=True)
-        self._read = len(tape.rows)
-        self._entries: list[TapeEntry] = []
-        self._recorded: dict[str, TalkState] = {}
-        for row in sorted(tape.rows, key=lambda row: row.hook > 0):
-            self._add(row)
+        self._index = TapeIndex(tape, matching)
+        self._entries, self._read = self._index.entries, len(tape.rows)
         self._used: set[int] = set()
         self._talks: dict[str, TalkState] = {}
         route = Route("/{path:path}", self.answer, methods=METHODS)
@@ -314,37 +253,12 @@ class TapeServer:
         async with self._workers:
             yield
 
-    def _key(self, asked: TapeRequest) -> tuple[str, ...]:
-        """The part of a request that must be equal, beside its skill."""
-        return (*asked.kind, asked.text if asked.operation is None or self._matching == "text" else "")
-
-    def _add(self, row: TapeRow) -> None:
-        """Find the place of a row. A webhook belongs to the last move of its task, or else to its registration."""
-        if row.hook:
-            ids, earlier = [*made_ids(row.body)], [entry for entry in self._entries if entry.row.at <= row.at]
-            talks = [self._recorded[name] for name in ids if name in self._recorded]
-            moves = [e for e in earlier if e.talk in talks and e.asked.operation in {*_MOVES, Operation.PUSH_SET}]
-            for entry in (moves or [entry for entry in earlier if row.hook in entry.hooks])[-1:]:
-                entry.webhooks.append(row)
-                entry.made += ids
-            return
-        asked = tapes.read_request(row, self._places)
-        talk, place = TalkState.find(asked, self._recorded)
-        key = self._key(asked)
-        if asked.operation in _MOVES:
-            talk.move(key, row.at)
-        made = [*made_ids(row.replies)]
-        talk.own(made, self._recorded)
-        numbers = (config["url"].removeprefix(HOOKS) for config in tapes.push_configs(params_of(row.body)))
-        hooks = tuple(int(number) for number in numbers if re.fullmatch("[0-9]{1,9}", number))
-        self._entries.append(TapeEntry(row, asked, key, place, talk, row.at - talk.moved_s, made, hooks))
-
     # -- a request
 
     async def answer(self, request: Request) -> Response:
         """Play the reply to a request. Raises Refusal."""
         present, body = await read_row(request)
-        asked = tapes.read_request(present, self._places, secrets_in(request))
+        asked = tapes.read_request(present, self._index.places, secrets_in(request))
         ids = (asked.task_id, asked.context_id)
         talk, place = TalkState.find(asked, self._talks)
         is_live = any(name in ids for row in self._tape.rows[self._read :] for name in made_ids(row.replies))
@@ -364,18 +278,18 @@ class TapeServer:
         Another conversation on the tape that began in the same way may go on with this request. A read of a task gets
         the newest recorded read of that moment, or the first.
         """
-        key = self._key(asked)
+        key = self._index.key(asked)
         fits = [
             number
             for number, entry in enumerate(self._entries)
             if (entry.key, entry.place) == (key, place)
-            if self._matching == "order" or len({entry.asked.skill, asked.skill, ""}) < 3  # one may leave it open
+            if self._index.matching == "order" or len({entry.asked.skill, asked.skill, ""}) < 3  # one may leave it open
         ]
 
         def distance(number: int) -> tuple[int, bool]:
             entry = self._entries[number]
             different = sum(one != other for one, other in zip(entry.asked.variant, asked.variant, strict=True))
-            return 0 if self._matching == "order" else different, entry.talk is not talk.now_at
+            return 0 if self._index.matching == "order" else different, entry.talk is not talk.now_at
 
         least = min(map(distance, fits), default=None)
         best = [number for number in fits if distance(number) == least]
@@ -397,7 +311,7 @@ class TapeServer:
             names.update(dict.fromkeys(made_ids(entry.row.replies, CONTEXT_ID), asked.context_id))
         for name in entry.made:
             names.setdefault(name, self._runtime.ids.new())
-        if asked.operation in _MOVES:
+        if asked.operation in MOVES:
             talk.now_at = entry.talk
             talk.move(entry.key, now_s)
         talk.own((names[name] for name in entry.made), self._talks)
