@@ -96,8 +96,8 @@ class FollowResult:
     is a hub's reason for such an end. ``text`` is the agent's own, of ``text_chars`` characters: data, for nobody to
     obey. ``success``: the task completed, and its own payload does not deny success. ``reason`` is the reason of a
     failure in one line. ``question`` answers what the agent asks (``follow(answers=...)``); ``asks_for_data``: with a
-    schema. ``dialect`` is the agent's if it is another than its card says. ``row`` is everything that the hub sent,
-    and ``correlation_id`` its id of the request.
+    schema. ``tokens`` counts those in and out. ``dialect`` is the agent's if it is another than its card says. ``row``
+    is everything that the hub sent, and ``correlation_id`` its id of the request.
     """
 
     state: str
@@ -114,6 +114,7 @@ class FollowResult:
     asks_for_data: bool = False
     duration_s: float = 0.0
     cost_usd: float | None = None
+    tokens: int = 0
     dialect: str = ""
     warnings: tuple[str, ...] = ()
     parts: tuple[ListedPart, ...] = field(default=(), repr=False)
@@ -187,6 +188,7 @@ class FollowResult:
             asks_for_data=asks_for_data,
             duration_s=duration_s,
             cost_usd=extras.cost.cost_usd if extras.cost else None,
+            tokens=extras.cost.usage.input_tokens + extras.cost.usage.output_tokens if extras.cost else 0,
             dialect=dialect,
             warnings=(*known, *((disagreement(dialect),) if dialect else ()), *moved),
             parts=parts,
@@ -196,6 +198,7 @@ class FollowResult:
     @classmethod
     def of_row(cls, row: OpenRequest | EndedRequest, duration_s: float = 0.0) -> FollowResult:
         """Read an answer of ``GET /api/tasks/{id}``."""
+        usage = None if row.open else row.usage
         return cls(
             state=TaskState(row.state) if row.state in _STATES else row.state,
             open=row.open,
@@ -211,6 +214,7 @@ class FollowResult:
             asks_for_data=row.asks_for_data,
             duration_s=row.duration_ms / 1000 if row.duration_ms else duration_s,
             cost_usd=row.cost_usd,
+            tokens=usage.input_tokens + usage.output_tokens if usage else 0,
             warnings=row.warnings,
             parts=tuple(map(read_part_row, row.parts)),
             parts_total=row.parts_total,

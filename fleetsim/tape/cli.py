@@ -14,9 +14,11 @@ from urllib.parse import urlsplit
 
 import click
 
-from fleetsim.cli.main import CommonOptions
-from fleetsim.cli.options import with_scheme
-from fleetsim.cli.render import SECRET_NAME
+from fleetsim.cli import render
+from fleetsim.cli.ask import AskOptions, agent_client
+from fleetsim.cli.main import CommonOptions, Exit
+from fleetsim.cli.options import call_options, timeout_option, with_scheme
+from fleetsim.cli.terminal import Progress
 from fleetsim.client import AgentClient
 from fleetsim.model.errors import AuthRefused, ConfigError
 from fleetsim.model.text import one_line
@@ -25,6 +27,7 @@ from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.server import is_loopback, listen, serving
+from fleetsim.tape.replay import LOST, Replay
 from fleetsim.tape.servers import TapeRecorder, TapeServer
 from fleetsim.tape.tape import TAPE_BYTES_MAX, Tape
 
@@ -109,6 +112,43 @@ def play(common: CommonOptions, /, file: Path, **options: Any) -> None:
     asyncio.run(_play(common, file, **options))
 
 
+@tape.command()
+@click.argument("file", metavar="TAPE", type=click.Path(path_type=Path))
+@click.option("--to", "agent", required=True, metavar="AGENT", help="The candidate: a URL, or a name of agents.yaml.")
+@click.option("--allow-side-effects", is_flag=True, help="Also send requests of skills with declared effects.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["text", "time", "cost"]),
+    multiple=True,
+    help="Another text, more time or a higher cost is worse, too (repeatable).",
+)
+@click.option(
+    "--factor",
+    type=click.FloatRange(min=1.0),
+    default=1.5,
+    show_default=True,
+    help="Time and cost differ above this many times as much as on the tape.",
+)
+@timeout_option("How long to wait for the end of each request.")
+@call_options
+@click.pass_obj
+def replay(common: CommonOptions, /, file: Path, fail_on: tuple[str, ...], factor: float, **options: Any) -> int:
+    """Send the messages of TAPE to a candidate, and compare states, text, time and cost with the tape.
+
+    \b
+    fleetsim tape replay quinn.tape --to http://127.0.0.1:9000
+    fleetsim tape replay quinn.tape --to http://127.0.0.1:9000 --fail-on cost --factor 1.2 -o json
+
+    Follow-ups and answers go out in their place in the conversation, with the candidate's own ids. A request is worse
+    if it completed or asked on the tape, and does not at the candidate. Requests of skills with declared effects are
+    left out and counted, and so are those that the tape does not show to their end. Ctrl-C shows what was compared.
+
+    Exit codes: 0 nothing is worse, 1 something is, 2 usage, 3 unreachable or a connection failed, 4 credentials,
+    6 nothing was compared.
+    """
+    return asyncio.run(_replay(common, file, frozenset(fail_on), factor, **options))
+
+
 async def _record(
     common: CommonOptions, url: str, out: Path, *, webhook_url: str, allowed: tuple[str, ...], **where: Any
 ) -> None:
@@ -140,6 +180,31 @@ async def _play(
             await (stopped.wait() if live is None else _save_until(stopped, common, live, file, runtime))
 
 
+async def _replay(
+    common: CommonOptions, file: Path, fail_on: frozenset[str], factor: float, *, allow_side_effects: bool, **how: Any
+) -> Exit:
+    ask = AskOptions.given(**how)
+    async with agent_client(common, ask) as client:
+        tape = Tape.read(await client.runtime.files.read(file, bytes_max=TAPE_BYTES_MAX), str(file))
+        replay = Replay(tape=tape, client=client, side_effects=allow_side_effects, timeout_s=ask.timeout_s)
+        try:
+            async with Progress(lambda: f"sent {len(replay.compared)} of {replay.total}", quiet=common.quiet):
+                await replay.run()
+        finally:  # also after Ctrl-C
+            compared = replay.comparison(str(file), factor, fail_on)
+            if common.as_json and replay.total:
+                render.emit_json(replay.as_json(compared))
+            for text in compared.lines() if replay.total and not common.as_json else ():
+                render.line(text)
+            for why, count in replay.left_out.items():
+                common.warn(f"{count} of {replay.total} requests were left out: {why}")
+    if compared.worse:
+        return Exit.FAILED
+    if LOST in replay.left_out:
+        return Exit.UNREACHABLE
+    return Exit.OK if replay.compared else Exit.NOTHING_RAN
+
+
 def _policy(host: str, allowed: tuple[str, ...]) -> AddressPolicy:
     """Where webhooks may go: to this machine too, if only this machine can register one."""
     own = ("127.0.0.0/8:*", "[::1]:*", "localhost:*") if is_loopback(host) else ()
@@ -160,7 +225,7 @@ async def _save_until(
     stopped: asyncio.Event, common: CommonOptions, recorder: TapeRecorder, out: Path, runtime: Runtime
 ) -> None:
     """Write the tape each second, less often if it is large, and at the end. Say what may still be a secret in it."""
-    recorder.secrets.update(value for name, value in os.environ.items() if SECRET_NAME.search(name.upper()))
+    recorder.secrets.update(value for name, value in os.environ.items() if render.SECRET_NAME.search(name.upper()))
     written, doubts = b"", list[str]()
     while True:
         ended, began_s = stopped.is_set(), runtime.clock.monotonic()

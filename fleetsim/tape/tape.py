@@ -175,6 +175,7 @@ class TapeRequest(Struct, frozen=True, kw_only=True):
     """
 
     operation: Operation | None = None
+    call: Call | None = None
     spoken: Dialect | None = None
     skill: str = ""
     text: str = ""
@@ -202,7 +203,7 @@ def read_request(row: TapeRow, places: Collection[str], secrets: Collection[str]
     except (RpcError, WireError, TypeError, AttributeError):
         known = {name: value for name, value in body.items() if name != "id"} if isinstance(body, dict) else body
         text = f"{row.method} {masked_url(row.path)[0]} {version or ''} {dump(known).decode()}"
-        return TapeRequest(text=_plain(text, secrets), variant=(row.keyed, row.headers.get("if-none-match")))
+        return TapeRequest(text=plain(text, secrets), variant=(row.keyed, row.headers.get("if-none-match")))
     task, context = getattr(call, "task_id", None) or "", getattr(call, "context_id", None) or ""
     push: PushConfig | None = getattr(call, "push", getattr(call, "config", None))
     skill, text, ids = "", str(getattr(call, "state", None) or ""), [getattr(call, "config_id", None) or ""]
@@ -215,9 +216,10 @@ def read_request(row: TapeRow, places: Collection[str], secrets: Collection[str]
         ids = [message.message_id, str(hints.get("correlationId") or "")]
     return TapeRequest(
         operation=call.operation,
+        call=call,
         spoken=spoken,
         skill=skill,
-        text=_plain(text, secrets),
+        text=plain(text, secrets),
         task_id=task,
         context_id=context,
         ids=(task, context, *ids, push.config_id or "" if push else ""),
@@ -238,7 +240,7 @@ def _call(method: str, path: str, version: str | None, body: Any, places: Collec
     return spoken, rest.read_call(spoken, rest.match(spoken, method, below), parse_qsl(sent.query), body or None)
 
 
-def _plain(text: str, secrets: Collection[str]) -> str:
+def plain(text: str, secrets: Collection[str]) -> str:
     """Text as it is compared: without secrets, ids, dates, capitals and runs of white space."""
     return " ".join(_VARIABLE.sub("#", masked_shapes(masked(text, secrets))[0]).casefold().split())
 
