@@ -272,7 +272,8 @@ class OpenRequest(HubAnswer, frozen=True, kw_only=True):
 class EndedRequest(HubAnswer, frozen=True, kw_only=True):
     """A request with its outcome (``model.work.Outcome``). The two dates are as in the event of the outcome.
 
-    ``retried_as`` is the request that sends it again, in the answer for one request.
+    In the answer for one request, ``retried_as`` is the request that sends it again, and ``prompt`` and ``sent`` are
+    its own text, files and data while the ledger has them.
     """
 
     correlation_id: str
@@ -310,6 +311,8 @@ class EndedRequest(HubAnswer, frozen=True, kw_only=True):
     chunks: int | None
     retry_of: str | None
     retried_as: str | UnsetType = UNSET
+    prompt: str | UnsetType = UNSET
+    sent: tuple[PartFacts, ...] | UnsetType = UNSET
     question_id: ClassVar[str | None] = None
     asks_for_data: ClassVar[bool] = False
 

@@ -33,7 +33,7 @@ from fleetsim.cli.ask import (
     exit_status as status_of,
 )
 from fleetsim.cli.hub_client import at_hub
-from fleetsim.cli.main import CommonOptions, Exit
+from fleetsim.cli.main import CommonOptions, Exit, load_verb
 from fleetsim.cli.options import TEXT_MAX_HELP, TEXT_MAX_MAX, call_options, timeout_option
 from fleetsim.cli.parts import SavedParts, data_option, file_option, list_parts, read_parts, report_unsaved, save_parts
 from fleetsim.cli.push_config import push_config
@@ -62,6 +62,7 @@ def task() -> None:
 
 task.add_command(push_config)
 task.add_command(retry)
+task.add_command(load_verb("save", "fleetsim.tape.save:save"))
 
 
 @task.command("list")

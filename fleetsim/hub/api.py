@@ -26,6 +26,7 @@ from starlette.types import ASGIApp
 
 from fleetsim.api.answers import Accepted, ActionRow, InboxPage, KeyIdentity, LivenessReport, NamedRequest, TaskPage
 from fleetsim.api.bodies import AnswerBody, EmptyBody, RaiseBody, RequestBody, RetryBody, VetoBody
+from fleetsim.api.part_rows import part_row
 from fleetsim.caller.retry import RETRIED_KINDS, retry_id
 from fleetsim.client.hub_proof import CHALLENGE, prove
 from fleetsim.events.wire import to_wire
@@ -65,7 +66,7 @@ from fleetsim.hub.streams import SEQ_MAX, EventStreams
 from fleetsim.hub.workstacean import CeremonyApi, WorkstaceanApi
 from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
-from fleetsim.model.parts import answer_parts
+from fleetsim.model.parts import answer_parts, listed_parts
 from fleetsim.model.text import one_line
 from fleetsim.model.work import OutcomeKind
 from fleetsim.runtime.inbound import Refusal, traceparent_of
@@ -224,6 +225,9 @@ class Api:
         if outcome is not None:
             again = retry_id(correlation_id) if outcome.kind in RETRIED_KINDS else ""
             row = outcome_row(outcome)
+            if (record := await self._hub.ledger.request(correlation_id)) is not None:
+                sent = tuple(map(part_row, listed_parts(record.request.parts)))
+                row = replace(row, prompt=record.request.text, sent=sent)
             if again and await self._hub.ledger.request(again) is not None:
                 row = replace(row, retried_as=again)
             return answer(with_content(row, outcome.parts))

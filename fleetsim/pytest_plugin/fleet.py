@@ -20,6 +20,7 @@ from fleetsim.model.call import PushConfig
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.files import read_file
+from fleetsim.tape.replay import Replay
 from fleetsim.tape.servers import TapeServer
 from fleetsim.tape.talks import Matching
 from fleetsim.tape.tape import TAPE_BYTES_MAX, Tape
@@ -144,14 +145,22 @@ class Fleet:
 
         ``file`` is as seen from the test's; ``agent.misses`` are requests without a recorded reply. Raises ConfigError.
         """
-        path = self._folder / file
-        tape = Tape.read(read_file(path, TAPE_BYTES_MAX, private=False), str(file))
-        label = name or path.stem
+        tape, label = self._tape(file), name or Path(file).stem
         runtime = virtual_runtime(self.seed, self.network, name=label)
         server = TapeServer(tape, runtime, policy=AddressPolicy.allowing(*ALLOWED), matching=matching)
         url = f"http://{label}:9000"
         self.network.mount(url, server.app)
         return Member(name=label, url=url + urlsplit(tape.head.url).path.rstrip("/"), agent=server, fleet=self)
+
+    async def replay(self, file: str | Path, member: Member[Any]) -> Replay:
+        """Send the messages of a tape to a member, also those for skills with declared effects. ``compared`` has how
+        each ends ``here`` and ``there``, on the tape. Raises ConfigError."""
+        replay = Replay(tape=self._tape(file), client=member.client(), side_effects=True)
+        await replay.run()
+        return replay
+
+    def _tape(self, file: str | Path) -> Tape:
+        return Tape.read(read_file(self._folder / file, TAPE_BYTES_MAX, private=False), str(file))
 
     def client(self, url: str, **options: Any) -> AgentClient:
         """A client at any address of the fleet."""

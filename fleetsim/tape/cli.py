@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
 import signal
 from collections.abc import AsyncIterator
@@ -28,6 +27,7 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.server import is_loopback, listen, serving
 from fleetsim.tape.replay import LOST, Replay
+from fleetsim.tape.save import environment_secrets
 from fleetsim.tape.servers import TapeRecorder, TapeServer
 from fleetsim.tape.tape import TAPE_BYTES_MAX, Tape
 
@@ -225,7 +225,7 @@ async def _save_until(
     stopped: asyncio.Event, common: CommonOptions, recorder: TapeRecorder, out: Path, runtime: Runtime
 ) -> None:
     """Write the tape each second, less often if it is large, and at the end. Say what may still be a secret in it."""
-    recorder.secrets.update(value for name, value in os.environ.items() if render.SECRET_NAME.search(name.upper()))
+    recorder.secrets |= environment_secrets()
     written, doubts = b"", list[str]()
     while True:
         ended, began_s = stopped.is_set(), runtime.clock.monotonic()

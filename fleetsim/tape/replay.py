@@ -177,17 +177,22 @@ async def recorded(*turn: TapeEntry) -> FollowResult | None:
     """How a message ended on the tape, or what it waits for; None if the tape does not show it, or a cancel."""
     if any(entry.asked.operation is Operation.CANCEL for entry in turn):
         return None
-    began_s = moved_s = turn[0].row.at
-    task: Task | None = None
     try:
-        seen = [one for entry in turn for one in await _events(entry)]
+        task, moved_s = await last_seen(*turn)
     except RpcError as error:
         return _refused(error)
-    for at_s, event in sorted(seen, key=lambda one: one[0]):
+    result = None if task is None else FollowResult.of_task(task, duration_s=moved_s - turn[0].row.at)
+    return None if result is None or (result.open and result.question is None) else result
+
+
+async def last_seen(*turn: TapeEntry) -> tuple[Task | None, float]:
+    """The task of a message as it stood at last, and the second of its last move. Raises the RpcError of a refusal."""
+    task: Task | None = None
+    moved_s = turn[0].row.at
+    for at_s, event in sorted([one for entry in turn for one in await _events(entry)], key=lambda one: one[0]):
         before, task = task, fold(task, event)
         moved_s = moved_s if before is not None and before.state is task.state else at_s
-    result = None if task is None else FollowResult.of_task(task, duration_s=moved_s - began_s)
-    return None if result is None or (result.open and result.question is None) else result
+    return task, moved_s
 
 
 async def _events(entry: TapeEntry) -> list[tuple[float, TaskEvent]]:

@@ -35,7 +35,7 @@ from fleetsim.runtime.webhook import is_signing, read_secret, sign
 from fleetsim.runtime.workers import Workers
 from fleetsim.tape import tape as tapes
 from fleetsim.tape.talks import MOVES, Matching, TalkState, TapeEntry, TapeIndex
-from fleetsim.tape.tape import CONTEXT_ID, HOOKS, Tape, TapeFacts, TapeFrame, TapeRequest, TapeRow, made_ids
+from fleetsim.tape.tape import CONTEXT_ID, HOOKS, TOKENS, Tape, TapeFacts, TapeFrame, TapeRequest, TapeRow, made_ids
 from fleetsim.wire import jsonrpc, rest
 from fleetsim.wire.dialect import UNSAID
 from fleetsim.wire.json import dump
@@ -54,18 +54,11 @@ METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 HOOK_PATH = "/.tape/webhook/"
 LIMITS = Limits(total_s=None, first_byte_s=3_600.0)
 """The caller and the agent decide how long a reply may take."""
-_KEPT = re.compile(
-    "accept|content-type|cache-control|(x-)?a2a-(extensions|version)|last-event-id|www-authenticate|location|allow"
-    "|retry-after|vary|etag|if-none-match|access-control-[a-z-]+|x-accel-buffering|x-content-type-options"
-)
-"""The only headers on a tape: a key may be in any other one."""
 _OWN = re.compile(
     "host|connection|keep-alive|te|trailer|upgrade|expect|transfer-encoding|content-(length|encoding)|accept-encoding"
     "|proxy-authorization"
 )
 """Headers of one connection, which are not passed on."""
-TOKENS = ("authorization", "x-a2a-notification-token")
-"""Headers of a webhook that hold its token; a tape has their names."""
 _KEY = re.compile("authorization|cookie|.*(key|token).*")
 _HARMLESS = frozenset({"x-parent-id", "origin", "referer", "accept-language", "content-disposition"})
 
@@ -110,7 +103,7 @@ class TapeRecorder:
             try:
                 incoming = await stack.enter_async_context(self._runtime.transport.open(outgoing))
                 row.status, row.after = incoming.status, self._since(row)
-                row.reply_headers = kept(incoming.headers)
+                row.reply_headers = tapes.kept(incoming.headers)
                 if is_event_stream(incoming):
                     chunks = self._stream(stack.pop_all(), incoming, row, request)
                     return StreamingResponse(chunks, incoming.status, _passed(incoming.headers))
@@ -189,7 +182,7 @@ async def read_row(request: Request) -> tuple[TapeRow, bytes]:
     body = await BodyReader(bytes_max=LIMITS.body_bytes_max, seconds=30.0).read(request)
     path = bytes(request.scope.get("raw_path") or request.url.path.encode()).partition(b"?")[0].decode("latin-1")
     path = f"{path}?{request.url.query}" if request.url.query else path
-    headers, keyed = kept(request.headers), any(map(_KEY.fullmatch, request.headers))
+    headers, keyed = tapes.kept(request.headers), any(map(_KEY.fullmatch, request.headers))
     return TapeRow(at=0.0, method=request.method, path=path, keyed=keyed, headers=headers, body=tapes.pack(body)), body
 
 
@@ -203,10 +196,6 @@ def secrets_in(request: Request) -> tuple[str, ...]:
     """The values of headers that may hold a secret. A plain word, which may be a state, is one only in a key header."""
     headers = {name: value for name, value in request.headers.items() if name not in _HARMLESS}
     return masked_headers({n: v for n, v in headers.items() if _KEY.fullmatch(n) or not re.fullmatch("[a-z-]+", v)})[1]
-
-
-def kept(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in headers.items() if _KEPT.fullmatch(name)}
 
 
 def _passed(headers: Mapping[str, str]) -> dict[str, str]:

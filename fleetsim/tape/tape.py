@@ -35,17 +35,25 @@ _VARIABLE = re.compile(
     re.IGNORECASE,
 )
 """Ids and dates, which differ each time."""
+_KEPT = re.compile(
+    "accept|content-type|cache-control|(x-)?a2a-(extensions|version)|last-event-id|www-authenticate|location|allow"
+    "|retry-after|vary|etag|if-none-match|access-control-[a-z-]+|x-accel-buffering|x-content-type-options"
+)
+"""The only headers on a tape: a key may be in any other one."""
+TOKENS = ("authorization", "x-a2a-notification-token")
+"""Headers of a webhook that hold its token; a tape has their names."""
 TASK_ID, CONTEXT_ID = frozenset({"taskId", "task_id"}), frozenset({"contextId", "context_id", "sessionId"})
 _MADE = TASK_ID | CONTEXT_ID | {"messageId", "message_id"}
 
 
 class TapeFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The first line: the agent, its address and its card."""
+    """The first line: the agent, its address and its card. ``rebuilt`` says what the agent did not send itself."""
 
     tape: Literal[1]
     url: str
     recorded: str
     agent: str = ""
+    rebuilt: str = ""
     card: dict[str, Any] | None = None
 
 
@@ -117,6 +125,10 @@ class Tape:
             for word in random:
                 doubts.setdefault(word, f"line {number}: {word[:4]}… ({len(word)} characters) may be a secret")
         return b"\n".join([*lines, b""]), [*doubts.values()]
+
+
+def kept(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if _KEPT.fullmatch(name)}
 
 
 def pack(data: bytes) -> Any:

@@ -37,6 +37,7 @@ APART = {
     r"^python (my_agent|greeter)\.py": "the agent of this test is in its place",
     r"^kill ": "it ends that agent",
     r"^fleetsim limits raise": "the fleet of this test has no limits",
+    r"^fleetsim task save": "tests/tape saves requests",
     r"^fleetsim tape (record|play|replay)": "tests/tape records, plays and replays",
     r"^dask |--cluster ": "tests/sim plays on a cluster of real processes",
 }
