@@ -6,12 +6,11 @@ import asyncio
 import os
 import re
 import shlex
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import click
@@ -25,6 +24,8 @@ from fleetsim.cli.main import CommonOptions
 from fleetsim.client.hub_client import HubClient
 from fleetsim.client.hub_follow import request_id
 from fleetsim.client.wire_log import BODY_BYTES_MAX
+from fleetsim.events.request import Event, Excerpt, QuestionAnswered, QuestionAsked
+from fleetsim.events.wire import from_wire
 from fleetsim.model.call import Call, GetTask, SendMessage
 from fleetsim.model.card import AgentCard, AgentInterface, AgentSkill, Capabilities
 from fleetsim.model.errors import ConfigError, RpcError
@@ -189,18 +190,18 @@ def _taped(log: Sequence[WireExchange]) -> Iterator[TapeRow]:
 # -- from ledger and journal --------------------------------------------------------------------------------------
 
 
-async def _journal(hub: HubClient, row: EndedRequest) -> AsyncIterator[dict[str, Any]]:
+async def _journal(hub: HubClient, row: EndedRequest) -> AsyncIterator[Event]:
     """The recorded events of a request."""
     after = 0
     while page := await hub.get("/journal", after=after, limit=JOURNAL_PAGE):
         after = page[-1]["seq"]
-        for event in page:
-            if event["correlationId"] == row.correlation_id:
+        for event in map(from_wire, page):
+            if event is not None and event.correlation_id == row.correlation_id:
                 yield event
 
 
 def _rebuilt(
-    row: EndedRequest, hint: str, events: Sequence[Mapping[str, Any]], written: Callable[..., TapeRow]
+    row: EndedRequest, hint: str, events: Sequence[Event], written: Callable[..., TapeRow]
 ) -> Iterator[TapeRow]:
     """The messages of a request and its answers, each with a reply that is the next question, or the end."""
     task_id, context_id = row.task_id or "task", row.context_id or "context"
@@ -219,13 +220,13 @@ def _rebuilt(
         return written(call, task, said_s, max(0.0, ended_s - said_s))
 
     for event in events:
-        topic, payload = event["topic"], event["payload"]
-        at_s = (datetime.fromisoformat(event["at"]) - began).total_seconds()
-        if topic.startswith("hitl.request."):
-            asked_s, question = at_s, payload["question"]
-        elif topic.startswith("hitl.response.") and payload["decision"] == "answer":
-            yield exchange(asked_s, TaskState.INPUT_REQUIRED, question)
-            said_s, parts, answers = at_s, (TextPart(text=payload.get("answer") or ""),), answers + 1
+        at_s = (event.at - began).total_seconds()
+        match event:
+            case QuestionAsked():
+                asked_s, question = at_s, event.question.text
+            case QuestionAnswered(decision="answer", answer=Excerpt(text=text)):
+                yield exchange(asked_s, TaskState.INPUT_REQUIRED, question)
+                said_s, parts, answers = at_s, (TextPart(text=text),), answers + 1
     done: tuple[Part, ...] = (TextPart(text=row.text), *(read_part_row(part).part for part in row.parts))
     if row.usage or row.cost_usd is not None:
         cost = {"usage": to_builtins(row.usage) or {}, "costUsd": row.cost_usd, "success": row.success}
