@@ -91,6 +91,9 @@ def _problems(scenario: Scenario, written: YamlDocument, rate: ClockRate) -> Ite
                 hint = "write a span after the start, or give the scenario a start"
                 yield written.error(path, f"with --clock {rate} the run starts now, and ends before that", hint=hint)
     hint = "play it with --clock virtual"
+    for name in (name for name, agent in scenario.fleet.items() if agent.tape is not None):
+        more = f"{hint}, or give the url of `fleetsim tape play`"
+        yield written.error(("fleet", name, "tape"), "a tape has virtual time alone here", hint=more, key=True)
     if scenario.hubs > 1:
         yield written.error(("hubs",), f"several hubs are not possible with --clock {rate}", hint=hint)
     if scenario.mix is not None:

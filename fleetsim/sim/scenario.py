@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random  # noqa: TID251 - a mix is a function of the scenario's seed
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from fleetsim.ceremonies.folder import PROJECTS, SUFFIXES
@@ -28,10 +28,12 @@ from fleetsim.model.spans import in_words
 from fleetsim.model.work import ID, ID_RULE
 from fleetsim.request.limits import Limit
 from fleetsim.runtime.explain import Pattern, Span, combine, did_you_mean, explain
+from fleetsim.runtime.files import read_file
 from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, YamlDocument, load
 from fleetsim.runtime.yaml import Path as YamlPath
 from fleetsim.sim.quantities import Numbers, Rate, Share, Spans, When
 from fleetsim.sim.troubles import KINDS, OF_AGENTS, OF_ONE_HUB, OF_SEVERAL_HUBS, SKEW_S, FaultName, Trouble
+from fleetsim.tape.tape import TAPE_BYTES_MAX, Tape
 from fleetsim.wire.dialect import DIALECTS, OVER_JSON_RPC
 
 SCENARIO_BYTES_MAX = 1024 * 1024
@@ -80,7 +82,8 @@ class SkillBehaviour(BaseModel):
 
 
 class SimulatedAgent(BaseModel):
-    """A simulated agent: the reference agent, with scripted skills; or, by its ``url``, one that runs somewhere."""
+    """A simulated agent: the reference agent, with scripted skills; by its ``tape`` a recorded one; or, by its ``url``,
+    one that runs somewhere."""
 
     model_config = _WRITTEN
 
@@ -100,10 +103,23 @@ class SimulatedAgent(BaseModel):
     """How long its reply waits for the result, also if the caller wants an early reply; 0s replies at once."""
     url: Annotated[str, Field(max_length=2_000)] | None = None
     """Where a real agent is, with `--clock real` or `xN`. How it behaves is then its own: its skills are but named."""
+    tape: Annotated[str, Field(max_length=2_000)] | None = None
+    """The file of a recorded agent, as seen from this file. It replies as recorded: its skills are but named."""
     api_key_env: str | None = None
     """The environment variable whose value the real agent is sent as X-API-Key: its name, never the key itself."""
     auth: Auth | None = None
     """The credential for the real agent; overrides apiKeyEnv."""
+    _recorded: Tape | None = PrivateAttr(None)
+
+    @property
+    def recorded(self) -> Tape | None:
+        """The tape, once it is read."""
+        return self._recorded
+
+    def read_tape(self, folder: Path) -> None:
+        """Read the tape, if the agent has one. Raises ConfigError."""
+        if self.tape is not None:
+            self._recorded = Tape.read(read_file(folder / self.tape, TAPE_BYTES_MAX, private=False), self.tape)
 
     def entries(self, replicas_of: Callable[[str], tuple[str, ...]]) -> tuple[SkillEntry, ...]:
         """The skills that agents.yaml has to name for the hub's policy. ``replicas_of`` names the agents of the run."""
@@ -332,6 +348,7 @@ def _problems(scenario: Scenario, written: YamlDocument) -> Iterator[ConfigError
 
 
 _OF_REAL_AGENTS = {"skills", "url", "api_key_env", "auth", "dialect"}
+_OF_TAPES = {"skills", "tape", "dialect", "replicas"}
 
 
 def _real_agent(written: YamlDocument, path: YamlPath, agent: SimulatedAgent) -> Iterator[ConfigError]:
@@ -342,17 +359,19 @@ def _real_agent(written: YamlDocument, path: YamlPath, agent: SimulatedAgent) ->
                 yield written.error(
                     (*path, to_camel(key)), f"'{to_camel(key)}' is for real agents: this one has no 'url'", key=True
                 )
-        return
+        if agent.tape is None:
+            return
+    place = "url" if agent.url is not None else "tape"
     try:
-        AgentUrl.parse(agent.url)
+        agent.read_tape(Path(written.source).parent) if agent.url is None else AgentUrl.parse(agent.url)
     except ConfigError as error:
-        yield written.error((*path, "url"), str(error), hint=error.hint)
-    for key in sorted(agent.model_fields_set - _OF_REAL_AGENTS):
-        why = f"'{to_camel(key)}' is not a key of an agent with a 'url'"
+        yield written.error((*path, place), str(error), hint=error.hint)
+    for key in sorted(agent.model_fields_set - (_OF_TAPES if agent.url is None else _OF_REAL_AGENTS)):
+        why = f"'{to_camel(key)}' is not a key of an agent with a '{place}'"
         yield written.error((*path, to_camel(key)), why, key=True)
     for skill, behaviour in agent.skills.items():
         if behaviour.model_fields_set:
-            why = "how a real agent behaves is its own: its skills are but named, as {}"
+            why = f"how an agent with a '{place}' behaves is its own: its skills are but named, as {{}}"
             yield written.error((*path, "skills", skill), why)
 
 

@@ -35,6 +35,7 @@ from fleetsim.ledger.sqlite.file import image, open_memory
 from fleetsim.ledger.sqlite.storage import InlineStorage
 from fleetsim.model.errors import Unreachable
 from fleetsim.model.text import one_line
+from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.files import LOOK_EVERY_S
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
@@ -49,6 +50,7 @@ from fleetsim.sim.scenario_run import ScenarioRun, background_failures
 from fleetsim.sim.shared_ledger import SharedStore
 from fleetsim.sim.traffic import TrafficSource
 from fleetsim.sim.troubles import Trouble, match_of
+from fleetsim.tape.servers import TapeServer
 from fleetsim.testbed import faults
 from fleetsim.testbed.faults import Match, Weather
 from fleetsim.testbed.loop import Deadlock, LeftOver, Spinning, VirtualLoop, run
@@ -225,6 +227,10 @@ class Simulation(ScenarioRun):
         origin = origin_of(name)
         life = self._deaths[name]
         runtime = virtual_runtime(self.scenario.seed, self.network, self.scenario.start, name=f"{name}#{life}")
+        if (tape := self.agents[name].recorded) is not None:
+            server = TapeServer(tape, runtime, policy=AddressPolicy(), matching="skill")
+            self.network.mount(origin, server.app)
+            return
         agent = simulated_agent(name, self.agents[name], self, url=origin, life=life)
         agent = agent.replace(runtime=runtime, callers=self.keys.doors[name])
         self._engines[name] = agent.engine()
@@ -275,7 +281,12 @@ class Simulation(ScenarioRun):
 
     def _build_hub(self, process: HubProcess, ledger: Ledger) -> tuple[Hub, Work, Work]:
         entries = tuple(
-            self.scenario.entry(name, agent, f"{origin_of(name)}/a2a", auth=self.keys.entry(name))
+            self.scenario.entry(
+                name,
+                agent,
+                origin_of(name) + (urlsplit(agent.recorded.head.url).path if agent.recorded else "/a2a"),
+                auth=self.keys.entry(name),
+            )
             for name, agent in self.agents.items()
         )
         entries += tuple(entry for entry in self._entries if not entry.enabled)
