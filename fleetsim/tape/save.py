@@ -49,7 +49,6 @@ from fleetsim.runtime.exchange import origin_of
 from fleetsim.runtime.sse import EventReader, StreamLimits
 from fleetsim.tape import tape as tapes
 from fleetsim.tape.replay import conversations, last_seen, recorded
-from fleetsim.tape.talks import TapeEntry
 from fleetsim.tape.tape import HOOKS, TOKENS, Tape, TapeFacts, TapeFrame, TapeRow, params_of
 from fleetsim.wire import binding, jsonrpc
 from fleetsim.wire.base import Dialect
@@ -140,7 +139,9 @@ async def _tape_of(hub: HubClient, row: EndedRequest) -> Tape:
         hint = row.skill if row.skill in skills else ""
         rows = [*_rebuilt(row, hint, events, partial(_exchange, spoken, url))]
         return Tape(structs.replace(head, rebuilt=rebuilt + FROM_LEDGER), rows)
-    sent = {_message_id(turn): turn for turn in turns}.values()  # a send that the agent accepted, not those before it
+    sent = {
+        turn[0].asked.ids[2]: turn for turn in turns
+    }.values()  # the last send of each
     refused = [entry.row for turn in turns if turn not in sent for entry in turn]
     tape.rows = [kept for kept in tape.rows if kept not in refused]
     for turn in sent:
@@ -284,9 +285,3 @@ async def _test(tape: Tape, row: EndedRequest, file: str, name: str) -> str:
     return _TEST.format(
         row=row, rebuilt=tape.head.rebuilt, mark="" if good else mark, name=name, file=file, texts=texts
     )
-
-
-def _message_id(turn: list[TapeEntry]) -> str:
-    call = turn[0].asked.call
-    assert isinstance(call, SendMessage)
-    return call.message.message_id

@@ -16,6 +16,7 @@ from tests.cli.world import Shell
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
 FLEET = "fleet: {retry_waits_s: []}\nagents:\n  - {name: gone, url: http://127.0.0.1:9/a2a}"
+HOSTILE = "\"\"\" ''' {row} {0} \\\\ \u202e\\n"
 KEY = "key-of-the-environment-42"
 
 
@@ -39,7 +40,7 @@ async def test_a_saved_request_runs_as_a_test(words: tuple[str, ...], dialect: s
             await shell.arun("send", "gone", "hello")
             await shell.arun("send", "quinn", "/stream one two")
             await shell.arun("send", "quinn", "/fail no disk")
-            await shell.arun("send", "quinn", f"/echo {KEY}", "--file", "d.json")
+            await shell.arun("send", "quinn", f"/echo {KEY} {HOSTILE}", "--file", "d.json")
             await shell.arun("send", "quinn", "/ask")
             question = shell.json("inbox", "list")["questions"][0]
             assert (await shell.arun("task", "save", question["correlationId"], "--as", "tape")).returncode == 2
