@@ -19,7 +19,7 @@ from fleetsim.model.extensions import read_declared
 from fleetsim.model.task import Task
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import SseEvent
-from fleetsim.tape.talks import TapeEntry, TapeIndex
+from fleetsim.tape.talks import TapeEntry, TapeReader
 from fleetsim.tape.tape import TASK_ID, Tape, TapeFrame, made_ids, plain, renamed, unpack
 from fleetsim.wire.cards import read_card
 from fleetsim.wire.reading import read_push_body
@@ -164,7 +164,7 @@ def conversations(tape: Tape) -> list[list[list[TapeEntry]]]:
     """The conversations of a tape. Each has its messages, and each of these the later exchanges about its task."""
     talks: dict[int, list[list[TapeEntry]]] = {}
     of_task: dict[str, list[TapeEntry]] = {}
-    for entry in TapeIndex(tape).entries:
+    for entry in TapeReader(tape).entries:
         if entry.asked.operation in _MESSAGES:
             talks.setdefault(id(entry.talk), []).append(turn := [entry])
             of_task.update(dict.fromkeys(made_ids(entry.row.replies, TASK_ID), turn))

@@ -34,7 +34,7 @@ from fleetsim.runtime.sse import EventReader, StreamLimits, is_event_stream
 from fleetsim.runtime.webhook import is_signing, read_secret, sign
 from fleetsim.runtime.workers import Workers
 from fleetsim.tape import tape as tapes
-from fleetsim.tape.talks import MOVES, Matching, TalkState, TapeEntry, TapeIndex
+from fleetsim.tape.talks import MOVES, Matching, TalkState, TapeEntry, TapeReader
 from fleetsim.tape.tape import CONTEXT_ID, HOOKS, TOKENS, Tape, TapeFacts, TapeFrame, TapeRequest, TapeRow, made_ids
 from fleetsim.wire import jsonrpc, rest
 from fleetsim.wire.dialect import UNSAID
@@ -230,8 +230,8 @@ class TapeServer:
         self.misses: list[str] = []
         self._tape, self._runtime, self._fast, self._live = tape, runtime, fast, live
         self._guarded, self._workers = runtime.transport.guarded(policy), Workers("tape")
-        self._index = TapeIndex(tape, matching)
-        self._entries, self._read = self._index.entries, len(tape.rows)
+        self._reader = TapeReader(tape, matching)
+        self._entries, self._read = self._reader.entries, len(tape.rows)
         self._used: set[int] = set()
         self._talks: dict[str, TalkState] = {}
         route = Route("/{path:path}", self.answer, methods=METHODS)
@@ -247,7 +247,7 @@ class TapeServer:
     async def answer(self, request: Request) -> Response:
         """Play the reply to a request. Raises Refusal."""
         present, body = await read_row(request)
-        asked = tapes.read_request(present, self._index.places, secrets_in(request))
+        asked = tapes.read_request(present, self._reader.places, secrets_in(request))
         ids = (asked.task_id, asked.context_id)
         talk, place = TalkState.find(asked, self._talks)
         is_live = any(name in ids for row in self._tape.rows[self._read :] for name in made_ids(row.replies))
@@ -267,18 +267,18 @@ class TapeServer:
         Another conversation on the tape that began in the same way may go on with this request. A read of a task gets
         the newest recorded read of that moment, or the first.
         """
-        key = self._index.key(asked)
+        key = self._reader.key(asked)
         fits = [
             number
             for number, entry in enumerate(self._entries)
             if (entry.key, entry.place) == (key, place)
-            if self._index.matching == "order" or len({entry.asked.skill, asked.skill, ""}) < 3  # one may leave it open
+            if self._reader.matching == "order" or len({entry.asked.skill, asked.skill, ""}) < 3  # one may leave it open
         ]
 
         def distance(number: int) -> tuple[int, bool]:
             entry = self._entries[number]
             different = sum(one != other for one, other in zip(entry.asked.variant, asked.variant, strict=True))
-            return 0 if self._index.matching == "order" else different, entry.talk is not talk.now_at
+            return 0 if self._reader.matching == "order" else different, entry.talk is not talk.now_at
 
         least = min(map(distance, fits), default=None)
         best = [number for number in fits if distance(number) == least]

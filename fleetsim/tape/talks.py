@@ -70,7 +70,7 @@ class TapeEntry:
     webhooks: list[TapeRow] = field(default_factory=list)
 
 
-class TapeIndex:
+class TapeReader:
     """``entries`` are the exchanges of a tape. ``places`` are the paths of the agent's interfaces over HTTP+JSON.
 
     ``matching`` is what must be equal beside operation and dialect: the skill and the text, the skill, or only the
