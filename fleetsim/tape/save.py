@@ -139,9 +139,7 @@ async def _tape_of(hub: HubClient, row: EndedRequest) -> Tape:
         hint = row.skill if row.skill in skills else ""
         rows = [*_rebuilt(row, hint, events, partial(_exchange, spoken, url))]
         return Tape(structs.replace(head, rebuilt=rebuilt + FROM_LEDGER), rows)
-    sent = {
-        turn[0].asked.ids[2]: turn for turn in turns
-    }.values()  # the last send of each
+    sent = {turn[0].asked.ids[2]: turn for turn in turns}.values()  # the last send of each
     refused = [entry.row for turn in turns if turn not in sent for entry in turn]
     tape.rows = [kept for kept in tape.rows if kept not in refused]
     for turn in sent:

@@ -272,7 +272,7 @@ class TapeServer:
             number
             for number, entry in enumerate(self._entries)
             if (entry.key, entry.place) == (key, place)
-            if self._reader.matching == "order" or len({entry.asked.skill, asked.skill, ""}) < 3  # one may leave it open
+            if self._reader.matching == "order" or len({entry.asked.skill, asked.skill, ""}) < 3  # one may be open
         ]
 
         def distance(number: int) -> tuple[int, bool]:
