@@ -81,7 +81,6 @@ class VirtualLoop(base_events.BaseEventLoop):
     def __init__(self, *, seed: int = 0, start: datetime = START, shuffle: bool = False) -> None:
         super().__init__()
         self.start = start
-        self.jumps = 0
         self.reached = ""
         self.complaints: list[str] = []
         self._causes: list[BaseException] = []
@@ -149,7 +148,6 @@ class VirtualLoop(base_events.BaseEventLoop):
                 raise Spinning(f"{SPINS_MAX} rounds at {self._time} s without time moving; {self._who_waits()}")
         elif timers:
             self._spins = 0
-            self.jumps += 1
             self._time = timers[0][0]
         else:
             raise Deadlock(f"at {self._time} s nothing is ready and nothing is scheduled; {self._who_waits()}")
@@ -276,25 +274,20 @@ def run(
     and nothing can wake one, and LeftOver if workers still run (``strict``) or failed unseen.
     """
     with own_garbage():
-        return _run(
-            asyncio.Runner(loop_factory=lambda: VirtualLoop(seed=seed, start=start, shuffle=shuffle)), main, strict
-        )
-
-
-def _run(runner: asyncio.Runner, main: Callable[[], Coroutine[Any, Any, T]], strict: bool) -> T:
-    try:
-        result = runner.run(main())
-        running = _still_running(runner.get_loop()) if strict else []
-    except BaseException:
-        # The program's own exception comes first; closing only finds its consequences.
-        with contextlib.suppress(LeftOver, Deadlock, Spinning):
-            runner.close()
-        raise
-    gc.collect()  # a lost error is reported when its worker is collected
-    runner.close()
-    if running:
-        raise LeftOver("still running at the end: " + ", ".join(running))
-    return result
+        runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(seed=seed, start=start, shuffle=shuffle))
+        try:
+            result = runner.run(main())
+            running = _still_running(runner.get_loop()) if strict else []
+        except BaseException:
+            # The program's own exception comes first; closing only finds its consequences.
+            with contextlib.suppress(LeftOver, Deadlock, Spinning):
+                runner.close()
+            raise
+        gc.collect()  # a lost error is reported when its worker is collected
+        runner.close()
+        if running:
+            raise LeftOver("still running at the end: " + ", ".join(running))
+        return result
 
 
 def _still_running(loop: asyncio.AbstractEventLoop) -> list[str]:

@@ -120,20 +120,15 @@ async def test_a_short_stall_only_delays(ground: MemoryNetwork) -> None:
     assert now() == 5
 
 
-async def test_a_lost_request_never_arrives_but_the_caller_cannot_know(ground: MemoryNetwork, agent: Witness) -> None:
-    ground.fault(LoseRequest())
+@pytest.mark.parametrize(("fault", "arrived"), [(LoseRequest(), []), (LoseReply(), [SEND.body])])
+async def test_a_caller_cannot_tell_a_lost_request_from_a_lost_reply(
+    ground: MemoryNetwork, agent: Witness, fault: Fault, arrived: list[bytes]
+) -> None:
+    ground.fault(fault)
     error = await outcome(ground, SEND)
     assert isinstance(error, ConnectionLost)
     assert error.sent
-    assert agent.arrived == []
-
-
-async def test_a_lost_reply_hides_finished_work(ground: MemoryNetwork, agent: Witness) -> None:
-    ground.fault(LoseReply())
-    error = await outcome(ground, SEND)
-    assert isinstance(error, ConnectionLost)
-    assert error.sent
-    assert [body for _, body in agent.arrived] == [SEND.body]
+    assert [body for _, body in agent.arrived] == arrived
 
 
 async def test_a_duplicate_arrives_again_and_only_the_first_gets_the_reply(

@@ -34,17 +34,13 @@ async def test_a_test_marked_sockets_runs_on_the_real_loop() -> None:
 
 @pytest.mark.slow
 def test_a_day_of_ten_thousand_sleeps_passes_in_moments() -> None:
-    async def main() -> tuple[float, int]:
+    async def main() -> float:
         for _ in range(10_000):
             await asyncio.sleep(8.64)
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        return loop.time(), loop.jumps
+        return asyncio.get_running_loop().time()
 
     began = time.process_time()
-    seconds, jumps = virtual.run(main)
-    assert seconds == pytest.approx(86_400)
-    assert jumps == 10_000
+    assert virtual.run(main) == pytest.approx(86_400)
     assert time.process_time() - began < 5
 
 

@@ -14,7 +14,7 @@ from starlette.requests import Request as WebRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from fleetsim.model.errors import ConnectionLost, TimedOut, Unreachable
+from fleetsim.model.errors import ConnectionLost, FleetsimError, TimedOut, Unreachable
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.faults import (
@@ -23,6 +23,7 @@ from fleetsim.testbed.faults import (
     DropAfter,
     Duplicate,
     EditStart,
+    Fault,
     Latency,
     LoseReply,
     LoseRequest,
@@ -136,15 +137,10 @@ async def test_a_reset_before_the_request_is_forwarded_causes_no_work(env: Env) 
     assert env.agent.arrived == []
 
 
-async def test_a_lost_reply_hides_finished_work(env: Env) -> None:
-    env.proxy.fault(LoseReply())
-    assert isinstance(await outcome(env.transport, env.send), ConnectionLost)
-    assert env.agent.arrived == [env.send.body]
-
-
-async def test_silence_ends_at_the_callers_deadline(env: Env) -> None:
-    env.proxy.fault(Stall())
-    assert isinstance(await outcome(env.transport, env.send), TimedOut)
+@pytest.mark.parametrize(("fault", "error"), [(LoseReply(), ConnectionLost), (Stall(), TimedOut)])
+async def test_a_lost_or_late_reply_hides_finished_work(env: Env, fault: Fault, error: type[FleetsimError]) -> None:
+    env.proxy.fault(fault)
+    assert isinstance(await outcome(env.transport, env.send), error)
     assert env.agent.arrived == [env.send.body]
 
 
