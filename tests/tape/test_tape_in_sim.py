@@ -13,8 +13,7 @@ from fleetsim.pytest_plugin.fleet import Fleet, VirtualTime
 from fleetsim.sim.clocks import ClockRate
 from fleetsim.sim.live import check_clock
 from fleetsim.sim.scenario import parse_scenario
-
-from .test_tape import RECORDER, recording
+from tests.tape.test_tape import RECORDER, recording
 
 SCENARIO = """
 name: day

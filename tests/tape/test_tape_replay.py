@@ -22,8 +22,7 @@ from fleetsim.pytest_plugin.fleet import Fleet
 from fleetsim.tape.replay import EFFECTS, LOST, NO_END, NO_QUESTION, Replay
 from fleetsim.tape.tape import Tape
 from fleetsim.testbed.faults import Match, Refuse
-
-from .test_tape import DIALECTS, RECORDER, TOKEN, recording, story, with_a_file
+from tests.tape.test_tape import DIALECTS, RECORDER, TOKEN, recording, story, with_a_file
 
 
 def read(file: Path) -> Tape:
