@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -270,7 +271,7 @@ class PeopleFile(BaseModel):
     """Keys by the name of the person, which no agent may have."""
 
 
-class KeyPlaces:
+class KeyPlaces(ABC):
     """The keys that a file names, by the name of their holder. ``path`` may be missing, or None.
 
     ``hide`` receives every key before its first use, so that logs redact it.
@@ -319,9 +320,9 @@ class KeyPlaces:
         self.problems = tuple(problems)
         return (self.keys, self.problems) != before
 
+    @abstractmethod
     def _holders(self, found: dict[str, str], agents: Collection[str], problems: list[str]) -> Mapping[Any, str]:
         """The keys by their holder. Adds other keys to ``found``, and its problems to ``problems``."""
-        raise NotImplementedError
 
     async def _read(self, path: Path) -> Mapping[str, KeyEntry]:
         if await self._files.stamp(path) is None:  # without an entry there is no key

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 WORDS = """
     access account actor address alarm app authenticator axis base batch behaviour body booking box breaker bucket
     buckets builder capabilities cause change changes choice chunks claim claims class client clients clock clocks
-    column condition config contents controls counters credential cron database deadline decision delivery delta
+    column condition config contents controls counters credential cron database deadline decision delivery delta dialog
     destination detail dialer dir document estimates editor ending endpoint engine entry epoch exchange exit extras
     facts failure feed finder fold follower form formatter frame grid group guard gutter health hint identity
     driver host interface internals job journal keys label labels layout lifespan
@@ -24,10 +24,10 @@ WORDS = """
     notifier now observer operations options origin overlap page palette pane pattern percentiles period
     phase pipeline place plan policy polling principal problem profile program progress prompt protocol proxy
     pushing query rate rates reader receiver recorder registry report response retention role room route rows rule rules
-    scheduler screen sample sender server service settings severity sink size slots snapshot source spec stamp stats
-    storage store subscription target term text thresholds timeline timeouts timer tokens tone totals tracer tracing
-    transactions transition tree trend update url usage variable veto view waiter watchdog weights widget window workers
-    viewer writer
+    scheduler screen sample sender server service settings severity shrinker sink size slots snapshot source
+    spec stamp stats storage store subscription target term text thresholds timeline timeouts timer tokens tone
+    totals tracer tracing transactions transition tree trend update url usage variable veto view waiter watchdog
+    weights widget window workers viewer writer
 """
 """Words of HTTP, databases, terminals and programming in their usual meaning."""
 
