@@ -58,7 +58,7 @@ async def test_one_question_is_asked_for_all_held_requests_and_an_approval_sends
             assert "few" in outcome.warnings[0]
         (row,) = await t.remote.limits()
         assert (row.used, row.most, asked(t)) == (4, most, 1)
-        assert ("olga", "answerer", "raise-limit", "few") in acts(t)
+        assert acts(t).count(("olga", "answerer", "raise-limit", "few")) == 1
         assert not any(isinstance(event, RequestRefused) for event in t.hub.events.recent())
 
 

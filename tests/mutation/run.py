@@ -26,7 +26,10 @@ TOP = Path(__file__).resolve().parents[2]
 TESTS = {
     "agent": ("agent",),
     "caller": ("caller", "hub"),
+    "fleet": ("fleet", "hub"),
+    "request": ("request", "caller", "hub"),
     "runtime": ("runtime", "client", "agent"),
+    "tape": ("tape",),
     "wire": ("wire", "client"),
 }
 """Package: the folders of tests that run against its edits, in this order."""
