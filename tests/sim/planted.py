@@ -263,7 +263,7 @@ DEFECTS: tuple[Planted, ...] = (
         "                            asyncio.get_running_loop().hold_up(0.2)\n",
         found_by="I-30",
     ),
-    _known("U3", "I-26", 2, DRIZZLE),
+    _known("U3", "I-26", 3, DRIZZLE),
     _in_drizzle(
         name="U10",
         wrong="a token is not held to the request it was made for",
