@@ -159,19 +159,19 @@ async def serving(
     ConfigError, which calls the application ``what``, if the application refused to start."""
     host, bound = listener.getsockname()[:2]
     server = Server(app, limits, on_stop=on_stop, signals=False)
-    async with Workers("server") as workers:
-        worker = workers.start(server.serve(sockets=[listener]), name=f"{host}:{bound}")
-        try:
-            async with asyncio.TaskGroup() as group:
-                running = group.create_task(server.running.wait())
-                worker.add_done_callback(lambda _done: running.cancel())
-            if not server.started:
-                raise ConfigError(f"{what} did not start", hint="its log says why")
-            yield f"http://{f'[{host}]' if ':' in host else host}:{bound}"
-        finally:
-            server.should_exit = True
-            await asyncio.wait([worker])
-            listener.close()
+    with listener:
+        async with Workers("server") as workers:
+            worker = workers.start(server.serve(sockets=[listener]), name=f"{host}:{bound}")
+            try:
+                async with asyncio.TaskGroup() as group:
+                    running = group.create_task(server.running.wait())
+                    worker.add_done_callback(lambda _done: running.cancel())
+                if not server.started:
+                    raise ConfigError(f"{what} did not start", hint="its log says why")
+                yield f"http://{f'[{host}]' if ':' in host else host}:{bound}"
+            finally:
+                server.should_exit = True
+                await asyncio.wait([worker])
 
 
 def serve(

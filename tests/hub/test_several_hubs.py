@@ -112,7 +112,7 @@ async def pair(
     async with AsyncExitStack() as stack:
         runtime: Runtime = await stack.enter_async_context(running_runtime(seed=1))
         keys = HubKeys.fresh(runtime.ids)
-        listeners = [listen("127.0.0.1", 0) for _ in range(2)]
+        listeners = [stack.enter_context(listen("127.0.0.1", 0)) for _ in range(2)]
         urls = tuple(f"http://127.0.0.1:{listener.getsockname()[1]}" for listener in listeners)
         calls: list[str] = []
         agent_url = await stack.enter_async_context(agent(calls, urls).serving())
