@@ -42,7 +42,7 @@ class CurrentLimits:
         self._clock, self._ledger, self._health = clock, ledger, health
 
     def bookings(self, record: RequestRecord) -> tuple[Booking, ...]:
-        """What a request books: also in the limits of agents that get it if others fail. Limits that ask come last."""
+        """The bookings of a request, also in the limits of its fallback agents. Limits that ask come last."""
         now, request, skill, found = self._clock.now(), record.request, record.skill, []
         agents = [record.agent, *(other.agent for other in record.fallback)]
         for name, limit in sorted(self.limits.items(), key=lambda item: item[1].at_limit == "ask"):

@@ -171,8 +171,8 @@ class Scheduler:
         return self._folder.contents.problems
 
     async def run_now(self, ceremony_id: str, by: str = "") -> str:
-        """Fire a ceremony outside its schedule and return the run's id; ``by``: who, if a key proves it. Raises
-        UnknownTarget, CeremonyBusy while its run before may not overlap, and NotAccepting.
+        """Fire a ceremony outside its schedule and return the run's id. ``by`` is the person whose key fired it,
+        or empty. Raises UnknownTarget, CeremonyBusy while its run before may not overlap, and NotAccepting.
         """
         entry = self._entries.get(ceremony_id)
         if entry is None:

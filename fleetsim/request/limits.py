@@ -103,7 +103,7 @@ class Limit:
     """The dollars or tokens that an open request reserves while fewer than 20 costs of its skill are known; a
     hundredth of the limit unless given. Then it is the 95th percentile."""
     at_limit: Literal["refuse", "ask"] = "refuse"
-    """What happens at the limit: requests are refused, or held while one question asks a person for all of them."""
+    """At the limit, requests are refused, or held while one question asks a person for all of them."""
 
     @property
     def units(self) -> dict[Unit, float]:

@@ -33,8 +33,8 @@ class Kind:
     """One kind of trouble. ``on`` says what it meets: calls to an agent, webhooks to the hub, or a process.
 
     ``fault`` makes the testbed's fault of ``amount`` (seconds, or how many times); processes have none. ``methods`` are
-    the JSON-RPC methods it meets, all if none are named. In a mix it meets a ``share`` of messages, or comes so many
-    times ``hourly``, each for so many seconds at least and at most.
+    the JSON-RPC methods it meets, all if none are named. In a mix it meets a ``share`` of messages, or comes by
+    ``hourly``: its times in an hour, and its shortest and longest seconds.
     """
 
     on: Literal["agent", "card", "webhook", "process"]

@@ -226,7 +226,7 @@ async def _events(entry: TapeEntry) -> list[tuple[float, TaskEvent]]:
 
 
 def differences(here: FollowResult, there: FollowResult, factor: float) -> list[str]:
-    """What differs: the state, or else the text, and time or cost that is more than ``factor`` times as high here."""
+    """The names of the differences: the state, or else the text, and time or cost above ``factor`` times the tape's."""
     if (here.state, here.success) != (there.state, there.success):
         return ["state"]
     slow = here.duration_s > max(there.duration_s * factor, there.duration_s + TIME_SLACK_S)

@@ -234,7 +234,7 @@ def _rebuilt(
     completed = state is TaskState.COMPLETED
     result = (Artifact(artifact_id="result", parts=done),) if completed else ()
     last = exchange(row.duration_ms / 1000, state, "" if completed else row.text or row.reason, result)
-    if row.kind not in TERMINAL:  # the caller's conclusion: there was no end
+    if row.kind not in TERMINAL:  # the caller ended it: the agent sent no end
         last.status, last.reply, last.broke = None, None, row.reason or row.kind
     yield last
 

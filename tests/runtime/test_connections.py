@@ -471,6 +471,25 @@ async def test_an_application_that_fails_to_start_is_named_and_its_port_is_freed
     listen(*address).close()
 
 
+@pytest.mark.sockets
+async def test_a_listener_is_closed_if_the_end_of_its_server_is_cancelled() -> None:
+    listener, up = listen("127.0.0.1", 0), asyncio.Event()
+
+    async def served() -> None:
+        async with serving(house, ServerLimits(), listener):
+            up.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.ensure_future(served())
+    await up.wait()
+    task.cancel()
+    await asyncio.sleep(0)  # the server has a tenth of a second to see that it is to end
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert listener.fileno() == -1
+
+
 # -- a server's settings -------------------------------------------------------------------------------
 
 
